@@ -7,6 +7,7 @@ from typing import Any
 SPEC_FILE = "feature_spec.yaml"
 ENCODER_FOLDER = "encoder"  # of a data set, next to its feature spec
 VOCABULARY_FOLDER = "vocabulary"  # in it, or next to the feature spec
+CHECKS_FILE = "checks.json"  # findings of checks of the data, see `data_checks`
 METADATA = "transcode"  # key of what transcode stores in the metadata of a data set
 
 

@@ -143,9 +143,17 @@ def advantage(rows: np.ndarray, clicks: np.ndarray) -> float | None:
 
 def _losses(rows: np.ndarray, clicks: np.ndarray, fold: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the log losses of the labels 1 and 0 in a fold by what the others have, [values]."""
+    share = np.clip(held_out_shares(rows, clicks, fold), 1e-9, 1 - 1e-9)
+    return -np.log(share), -np.log1p(-share)
+
+
+def held_out_shares(rows: np.ndarray, clicks: np.ndarray, fold: int) -> np.ndarray:
+    """Returns the smoothed share of the label 1 of each value in all folds but one, [values].
+
+    Args:
+        rows, clicks: [folds, values], numbers of rows and of labels that are 1.
+    """
     trained = rows.sum(axis=0) - rows[fold]
     trained_clicks = clicks.sum(axis=0) - clicks[fold]
     rate = trained_clicks.sum() / max(trained.sum(), 1)
-    share = (trained_clicks + _PRIOR_ROWS * rate) / (trained + _PRIOR_ROWS)
-    share = np.clip(share, 1e-9, 1 - 1e-9)
-    return -np.log(share), -np.log1p(-share)
+    return (trained_clicks + _PRIOR_ROWS * rate) / (trained + _PRIOR_ROWS)

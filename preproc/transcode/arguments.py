@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from dataloading.spec import rules
 from dataloading.spec.data_set_files import SPEC_FILE
+from preproc.checks.report import STRICT_HELP
 from preproc.encoding.columns import MISSING_VALUES
 from preproc.fitting.fit import AUTO, MEAN, TRANSFORMATIONS
 from preproc.transcode.raw.split import DEFAULT_SHARES
@@ -84,6 +85,7 @@ _ROLE_FLAGS = {
     "--categorical": ("COLUMNS", "columns, comma-separated, to take as categorical"),
     "--numerical": ("COLUMNS", "columns to take as numerical"),
     "--drop": ("COLUMNS", "columns to leave out"),
+    "--keep": ("COLUMNS", "columns to keep although a check would leave them out"),
     "--user": ("COLUMN", "the users of interactions, for ncf.py"),
     "--item": ("COLUMN", "the items of interactions"),
 }
@@ -134,6 +136,7 @@ def parser() -> argparse.ArgumentParser:
     add("--split_seed", type=int, metavar="N", help="seed of --split (default 0)")
     help_text = "with --fill_missing: a feature NAME_missing, 0 or 1, for each filled one that "
     add("--missing_indicator", action="store_true", help=help_text + "misses values in train")
+    add("--strict", action="store_true", help=STRICT_HELP)
     help_text = "replace a data set at --output, at the end; its spec is --feature_spec_out"
     add("--overwrite", action="store_true", help=help_text)
     return result

@@ -2,13 +2,24 @@
 
 import argparse
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dataloading.interactions.stored import check_channels
 from dataloading.spec import rules, yaml_io
 from dataloading.spec.data_set_files import ENCODER_FOLDER, METADATA, SPEC_FILE
-from dataloading.spec.feature_spec import LABEL_CHANNEL, TEST, TRAIN, FeatureSpec
+from dataloading.spec.feature_spec import (
+    ITEM_CHANNEL,
+    LABEL_CHANNEL,
+    TEST,
+    TRAIN,
+    USER_CHANNEL,
+    FeatureSpec,
+)
+from preproc.checks.left_out import left_out_columns
+from preproc.checks.repeated_rows import repeated_rows
+from preproc.checks.report import PASSED, Check, Report
+from preproc.checks.unknown_values import unknown_values
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import Identity, Label
 from preproc.encoding.lists import SEPARATOR
@@ -28,7 +39,6 @@ from preproc.transcode.raw.split import SplitRequest, parse_split, split_numbers
 from preproc.transcode.raw.tables import RawTables
 from preproc.transcode.requests import categorified, feature_requests
 from preproc.transcode.summary import summary
-from preproc.transcode.unknown import warnings
 from preproc.transcode.write import SPLIT, SplitFacts, write_rows
 
 
@@ -47,6 +57,7 @@ class Run:
             self._missing = self._known.encoder.missing_values
         self._request = parse_split(flags)
         parse_threshold(flags.frequency_threshold)  # before hours of reading
+        self._checks: list[Check] = []
         spec_file = Path(flags.input) / flags.feature_spec_in
         self._is_table = flags.feature_spec_in == SPEC_FILE and not spec_file.is_file()
 
@@ -54,7 +65,8 @@ class Run:
         """Writes the data set; returns a report for people.
 
         Raises:
-            ValueError: a rule of the raw data is broken; the message names file and row.
+            ValueError: a rule of the raw data is broken, and the message names file and row; or a
+                check warns, with --strict.
             OSError: a file cannot be written; the message names it.
         """
         spec, raw, inferred = self._read_table() if self._is_table else self._read_spec()
@@ -63,10 +75,14 @@ class Run:
                 raise ValueError(f"{spec.origin}: source_spec: split '{split}' has no rows")
         for split, table in raw.tables.items() if spec.is_interactions else ():
             check_candidate_lists(self._engine, spec, split, table, self._missing)
+        self._check_repetitions(spec, raw)
         encoder, grown = self._encoder(spec, raw)
         final = self._write(spec, raw, encoder, grown)
-        report = summary(spec, encoder, final, Path(self._flags.output))
-        return f"{inferred}\n\n{report}" if inferred else report
+        report = Report(tuple(self._checks))
+        report.refuse_warnings(self._flags.strict)
+        report.write(self._folder)
+        done = f"{summary(spec, encoder, final)}\n{report.text()}\nwritten: {self._flags.output}"
+        return f"{inferred}\n\n{done}" if inferred else done
 
     def _read_spec(self) -> tuple[RawSpec, RawTables, str]:
         flags = self._flags
@@ -97,7 +113,7 @@ class Run:
             for split in spec.sources
         }
         raw = RawTables(self._engine, tables, self._missing)
-        self._divide(raw, spec.origin)
+        self._divide(raw, spec.origin, _pair(spec.channels))
         return spec, raw, ""
 
     def _read_table(self) -> tuple[RawSpec, RawTables, str]:
@@ -119,29 +135,63 @@ class Run:
             spec = spec.as_in(known.spec, known.derived)
             table = self._engine.read([chunk], flags.on_bad_line) if table is None else table
             raw = RawTables(self._engine, {split: table}, self._missing)
-            self._divide(raw, flags.input)
+            self._divide(raw, flags.input, _pair(spec.channels))
             return spec, raw, ""
         by_role = column_roles(roles, columns, flags.input)
         table = self._engine.read([chunk], flags.on_bad_line) if table is None else table
         raw = RawTables(self._engine, {TRAIN: table}, self._missing)
         if not raw.num_rows[TRAIN]:
             raise ValueError(f"{flags.input}: has no rows")
-        self._divide(raw, flags.input)
-        names = read_columns(by_role, columns)
+        self._divide(raw, flags.input, (*by_role["user"], *by_role["item"]))
+        content, inferred = self._infer(raw, by_role, read_columns(by_role, columns))
+        return RawSpec.from_content(content, Path(), flags.input), raw, inferred
+
+    def _infer(
+        self, raw: RawTables, by_role: Mapping[str, tuple[str, ...]], names: Sequence[str]
+    ) -> tuple[dict, str]:
+        """Returns the sections of the feature spec of a table, and the spec for people."""
         label = by_role["label"][0] if by_role["label"] else None
         stated = {*by_role["categorical"], *by_role["numerical"]}
-        time = None if request is None else request.column
+        time = None if self._request is None else self._request.column
         choices = raw.choices([n for n in names if n not in stated and n != time], label)
         facts = {name: raw.facts(names)[name] for name in names}
-        content, inferred = inferred_content(by_role, facts, choices, time)
-        spec = RawSpec.from_content(content, Path(), flags.input)
-        return spec, raw, inferred
+        free = {n: own for n, own in facts.items() if n not in (*stated, *by_role["keep"], time)}
+        checks = left_out_columns(raw, free, choices, label) if label is not None else []
+        self._checks += checks
+        left_out = {
+            check.column: f"{check.name}, see the checks"
+            for check in checks
+            if check.level != PASSED
+        }
+        return inferred_content(by_role, facts, choices, time, left_out)
 
-    def _divide(self, raw: RawTables, origin: str) -> None:
-        if self._request is not None:
-            table = raw.tables[TRAIN]
-            numbers = split_numbers(self._engine, table, self._request, self._missing, origin)
-            raw.tables[TRAIN] = table.mutate(**{SPLIT: numbers})
+    def _divide(self, raw: RawTables, origin: str, pair: Sequence[str]) -> None:
+        if self._request is None:
+            return
+        table = raw.tables[TRAIN]
+        request, missing = self._request, self._missing
+        numbers = split_numbers(self._engine, table, request, missing, origin, pair)
+        divided = table.mutate(**{SPLIT: numbers})
+        is_by_pair = pair and request.column is None
+        raw.tables[TRAIN] = self._engine.store_table(divided, "divided") if is_by_pair else divided
+
+    def _check_repetitions(self, spec: RawSpec, raw: RawTables) -> None:
+        """Looks for rows of train in other splits; lists of candidates repeat pairs."""
+        label = next(iter(spec.channels[LABEL_CHANNEL]), None)
+        splits = raw.splits(None if self._request is None else [*self._request.shares])
+        is_complete = label is None or all(label in table.columns for table in splits.values())
+        if TRAIN not in splits or len(splits) < 2 or not is_complete:
+            return
+        if spec.is_interactions and label is not None:
+            return
+        columns = _pair(spec.channels) or [
+            n for n in spec.features if n != label and all(n in t.columns for t in splits.values())
+        ]
+        splits = {TRAIN: splits.pop(TRAIN), **splits}
+        num_rows, is_divided = sum(raw.num_rows.values()), self._request is not None
+        self._checks.append(
+            repeated_rows(self._engine, splits, columns, label, num_rows, is_divided)
+        )
 
     def _encoder(self, spec: RawSpec, raw: RawTables) -> tuple[Encoder, dict]:
         known = self._known
@@ -191,7 +241,10 @@ class Run:
         ids = [f.name for f in encoder.features if isinstance(f, Vocabulary) and f.first_id]
         facts: dict[str, SplitFacts] = {}
         for split, own in targets.items():
-            facts |= write_rows(self._engine, raw.tables[split], encoder, layout, own, label, ids)
+            tables = raw.tables[split], raw.sources[split]
+            facts |= write_rows(
+                self._engine, tables[0], encoder, layout, own, label, ids, tables[1]
+            )
             for target in own:
                 if not facts[target].rows:
                     raise ValueError(
@@ -244,9 +297,14 @@ class Run:
             **({"long_lists": long_lists} if long_lists else {}),
             **lineage(encoder, self._known, self._flags.date, "evicted" in grown),
         }
-        if texts := warnings(self._engine, raw, encoder, shares, source_of):
-            own["warnings"] = texts
+        grows = self._known is not None and self._known.growth is not None
+        self._checks += unknown_values(self._engine, raw, encoder, shares, source_of, grows)
         return {**spec.metadata, METADATA: own, ENCODER_FOLDER: encoder.digest}
+
+
+def _pair(channels: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Returns the features of user and item of interactions; none of clicks."""
+    return (*channels.get(USER_CHANNEL, ()), *channels.get(ITEM_CHANNEL, ()))
 
 
 def _with_label(spec: RawSpec, encoder: Encoder) -> Encoder:

@@ -1,7 +1,5 @@
 """The report of `transcode` on the data set that it made."""
 
-from pathlib import Path
-
 from dataloading.interactions.stored import length_of_lists
 from dataloading.spec import rules
 from dataloading.spec.data_set_files import METADATA
@@ -17,10 +15,9 @@ LARGE = 100  # a mean or a standard deviation above it is worth a warning
 # With an id this large and so few rows, most rows of the table would never be trained.
 _SPARSE_CARDINALITY = 1_000_000
 _SPARSE_FACTOR = 100
-_MOST_WARNINGS = 5
 
 
-def summary(spec: RawSpec, encoder: Encoder, written: FeatureSpec, output: Path) -> str:
+def summary(spec: RawSpec, encoder: Encoder, written: FeatureSpec) -> str:
     """Returns the report on a data set."""
     own = written.metadata[METADATA]
     lines = [f"{name}: {n:,} rows, {_rows(written, name)}" for name, n in own["rows"].items()]
@@ -42,23 +39,12 @@ def summary(spec: RawSpec, encoder: Encoder, written: FeatureSpec, output: Path)
         )
     if spec.unused:
         lines.append(f"left out, in no channel: {rules.listing(spec.unused)}")
-    warnings = own.get("warnings", [])
-    lines += [f"warning: {text}" for text in warnings[:_MOST_WARNINGS]]
-    if len(warnings) > _MOST_WARNINGS:
-        more = len(warnings) - _MOST_WARNINGS
-        lines.append(f"warning: {more} more features like these: metadata of the feature spec")
-    if warnings:
-        again = "without --vocabulary: " if "grown_from" in own else ""
-        lines.append(
-            f"warning: possible solutions: {again}a larger --frequency_threshold, --hash_buckets, "
-            "or leaving the feature out"
-        )
     if unscaled and not own.keys() & {"encoded_as", "grown_from"}:
         lines.append(
             f"warning: {rules.listing(unscaled)}: the mean or standard deviation in train is above "
             f"{LARGE}, so models may train badly: --transform standardize"
         )
-    return "\n".join([*lines, f"written: {output}"])
+    return "\n".join(lines)
 
 
 def _rows(written: FeatureSpec, split: str) -> str:

@@ -26,11 +26,11 @@ def column_roles(
     """Returns the columns of each role, which must exist and have one role.
 
     Args:
-        flags: role -> its flag: label, categorical, numerical, drop, user and item.
+        flags: role -> its flag: label, categorical, numerical, drop, keep, user and item.
     """
     roles, flag_of = {}, {}
     for flag, text in flags.items():
-        is_list = flag in ("categorical", "numerical", "drop")
+        is_list = flag in ("categorical", "numerical", "drop", "keep")
         roles[flag] = tuple(filter(None, text.split(",") if text and is_list else [text]))
         for name in roles[flag]:
             if name not in columns:
@@ -66,6 +66,7 @@ def inferred_content(
     facts: Mapping[str, ColumnFacts],
     choices: Mapping[str, KindChoice],
     time: str | None,
+    left_out: Mapping[str, str],
 ) -> tuple[dict, str]:
     """Returns the sections of the simplified feature spec, and the spec for people.
 
@@ -73,6 +74,7 @@ def inferred_content(
         facts: of the columns of `read_columns`.
         choices: of those that hold whole numbers.
         time: column of --split_by_time.
+        left_out: columns that a check leaves out, and why.
     """
     features: dict[str, dict]
     if roles["user"]:
@@ -80,9 +82,10 @@ def inferred_content(
         features = {name: {"cardinality": AUTO} for (name,) in channels.values()}
         reasons = dict.fromkeys(features, "")
     else:
-        channels, features = _channels(roles, facts, choices, time)
+        used = {name: own for name, own in facts.items() if name not in left_out}
+        channels, features = _channels(roles, used, choices, time)
         reasons = dict.fromkeys(roles["label"], "label") | dict.fromkeys(roles["drop"], "--drop")
-        reasons |= {name: _reason(facts[name], choices.get(name)) for name in facts}
+        reasons |= {name: _reason(own, choices.get(name)) for name, own in facts.items()} | left_out
     if time is not None:
         features.setdefault(time, {})
         reasons.setdefault(time, "divides the rows")

@@ -1,11 +1,13 @@
 """Division of the rows of one raw split into train, validation and test.
 
-A row's split depends on its number or its time alone, not on files or engines.
+A row's split depends on its number or its time alone, not on files or engines; that of an
+interaction on the number of the first row with its user and item.
 """
 
 import argparse
 import itertools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import ibis
@@ -14,7 +16,7 @@ import ibis.expr.types as ir
 from dataloading.spec import rules
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
 from preproc.engines.engine import ROW, Engine, count_rows, fetch_row
-from preproc.fitting.expressions import HASH_RANGE, hashed
+from preproc.fitting.expressions import HASH_RANGE, hashed, text
 from preproc.fitting.times import time_of
 
 DEFAULT_SHARES = "0.8,0.1,0.1"
@@ -72,16 +74,27 @@ def parse_split(flags: argparse.Namespace) -> SplitRequest | None:
 
 
 def split_numbers(
-    engine: Engine, table: ir.Table, request: SplitRequest, missing: tuple[str, ...], origin: str
+    engine: Engine,
+    table: ir.Table,
+    request: SplitRequest,
+    missing: tuple[str, ...],
+    origin: str,
+    pair: Sequence[str] = (),
 ) -> ir.IntegerValue:
     """Returns the number of the split of each row of a table, in the order of the shares.
+
+    Args:
+        pair: columns of user and item; all rows of a pair get one random split.
 
     Raises:
         ValueError: the column does not exist, or a value is missing or not a time.
     """
     bounds = list(itertools.accumulate(request.shares.values()))[:-1]
     if request.column is None:
-        drawn = hashed(table[ROW], request.seed)
+        row = table[ROW]
+        if pair:
+            row = row.min().over(ibis.window(group_by=[text(table[n], missing) for n in pair]))
+        drawn = hashed(row, request.seed)
         return _number([drawn < math.floor(bound * HASH_RANGE + 0.5) for bound in bounds])
     if request.column not in table.columns:
         raise ValueError(

@@ -37,12 +37,16 @@ class RawTables:
     Attributes:
         tables: raw split -> its rows; those that are divided have the column `SPLIT`.
         missing: spellings of missing values.
+        sources: raw split -> its table of `Engine.read`.
     """
 
     engine: Engine
     tables: dict[str, ir.Table]
     missing: tuple[str, ...]
     _facts: dict[str, ColumnFacts] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.sources = dict(self.tables)
 
     @functools.cached_property
     def num_rows(self) -> dict[str, int]:
@@ -58,6 +62,13 @@ class RawTables:
         """The rows of train; those of the first split where there is no train."""
         table = self.tables[self._fitted]
         return table.filter(table[SPLIT] == 0) if SPLIT in table.columns else table
+
+    def splits(self, names: Sequence[str] | None) -> dict[str, ir.Table]:
+        """Returns split -> its rows; `names`: those that train is divided into; None: it is not."""
+        if names is None:
+            return dict(self.tables)
+        table = self.tables[TRAIN]
+        return {name: table.filter(table[SPLIT] == i) for i, name in enumerate(names)}
 
     @property
     def most_rows(self) -> int:

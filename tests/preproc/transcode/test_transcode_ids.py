@@ -6,10 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dataloading.spec.data_checks import read_findings
 from dataloading.spec.feature_spec import FeatureSpec
+from preproc.checks.unknown_values import is_far_above
 from preproc.encoding.encoder import Encoder
 from preproc.fitting.fit import automatic_threshold
-from preproc.transcode.unknown import is_far_above
 from tests.preproc.transcode.test_transcode import SPEC, changed, parquet_spec, raw, run, stored
 
 
@@ -83,8 +84,9 @@ def test_warning_about_a_frequent_value_absent_from_train(tmp_path, capsys):
     assert f"warning: {text}" in output
     assert "the most frequent value without an id is 'Paris'" in output
     assert "possible solutions: a larger --frequency_threshold" in output
-    spec = FeatureSpec.from_yaml(folder / "out/feature_spec.yaml")
-    assert spec.metadata["transcode"]["warnings"][0].startswith(text)
+    (finding,) = read_findings(folder / "out")
+    assert (finding.check, finding.columns) == ("unknown_values", ("city",))
+    assert finding.seen.startswith(text)
     # Later rows are compared with the training rows of the data set that they are encoded as.
     spec = changed()
     spec["source_spec"] = {"test": spec["source_spec"]["train"]}

@@ -1,12 +1,14 @@
-"""Warnings about features with far more unknown values than in train."""
+"""Values without an id in later splits, which are far more frequent than in train."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import ibis
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataloading.spec.feature_spec import TRAIN
+from preproc.checks.report import PASSED, WARNING, Check
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.vocabulary import Vocabulary
 from preproc.engines.engine import ROW, Engine
@@ -20,42 +22,89 @@ _SAMPLE_ROWS = 1_000_000
 _CANDIDATES = 1000  # most frequent values among which an unknown one is looked for
 
 
+@dataclass(frozen=True)
+class MoreUnknown(Check):
+    """Share of id 0 in a split against that in train.
+
+    Attributes:
+        feature, column: of the values.
+        split: where they are.
+        share, trained: shares of id 0 in the split and in train.
+        value: what is known about the most frequent one; empty: nothing.
+        grows: whether the vocabulary is that of an earlier data set.
+    """
+
+    name = "unknown_values"
+    why = "training moves the vector of id 0 too little for as many values as there are later"
+    feature: str
+    column: str
+    split: str
+    share: float
+    trained: float
+    value: str = ""
+    grows: bool = False
+
+    @property
+    def level(self) -> str:
+        return WARNING if is_far_above(self.share, self.trained) else PASSED
+
+    @property
+    def seen(self) -> str:
+        return (
+            f"'{self.feature}': {self.share:.2%} of the values of {self.split} have id 0, but only "
+            f"{self.trained:.2%} of train{self.value}"
+        )
+
+    @property
+    def remedy(self) -> str:
+        again = "without --vocabulary: " if self.grows else ""
+        return (
+            f"possible solutions: {again}a larger --frequency_threshold, --hash_buckets "
+            f"{self.feature}=N, or --drop {self.column}"
+        )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+
 def is_far_above(share: float, trained: float) -> bool:
     """Returns whether the share of id 0 is at least 1% and over twice that of training."""
     return share >= _SMALLEST_SHARE and share > _FACTOR * trained
 
 
-def warnings(
+def unknown_values(
     engine: Engine,
     raw: RawTables,
     encoder: Encoder,
     shares: Mapping[str, Mapping[str, float]],
     source_of: Mapping[str, str],
-) -> list[str]:
-    """Returns a warning for each feature with far more values of id 0 than in training, which
-    names the first such split.
+    grows: bool,
+) -> list[MoreUnknown]:
+    """Returns for each vocabulary the first split with far more values of id 0 than train, or else
+    the last split.
 
     Args:
         shares: split -> feature -> share of the values that have id 0.
         source_of: split -> the raw split that its rows are from.
+        grows: whether the vocabularies are those of an earlier data set.
     """
-    texts = []
+    checks = []
     for feature in encoder.features:
         if not isinstance(feature, Vocabulary):
             continue
         own = {split: shares[split][feature.name] for split in shares if shares[split]}
         trained = own.pop(TRAIN, encoder.profile[feature.column].unknown or 0.0)
-        for split, share in own.items():
-            if is_far_above(share, trained):
-                value = _most_frequent(
-                    engine, raw, feature, [*shares].index(split), source_of[split]
-                )
-                texts.append(
-                    f"'{feature.name}': {share:.2%} of the values of {split} have id 0, but only "
-                    f"{trained:.2%} of train, which trains the vector of id 0{value}"
-                )
-                break
-    return texts
+        if not own:
+            continue
+        split = next((s for s, share in own.items() if is_far_above(share, trained)), [*own][-1])
+        value = ""
+        if is_far_above(own[split], trained):
+            number = [*shares].index(split)
+            value = _most_frequent(engine, raw, feature, number, source_of[split])
+        names = (feature.name, feature.column, split)
+        checks.append(MoreUnknown(*names, own[split], trained, value, grows))
+    return checks
 
 
 def _most_frequent(

@@ -1,0 +1,46 @@
+"""Columns of a table that a preparation leaves out unless a flag keeps them."""
+
+from collections.abc import Mapping
+
+from preproc.checks.report import PASSED
+from preproc.checks.telling_columns import (
+    LeftOutColumn,
+    row_numbers,
+    telling_columns,
+    unique_columns,
+)
+from preproc.fitting.infer import IDS, NUMBERS, OTHER, ColumnFacts
+from preproc.fitting.whole_numbers import KindChoice
+from preproc.transcode.raw.tables import RawTables
+
+
+def left_out_columns(
+    raw: RawTables, facts: Mapping[str, ColumnFacts], choices: Mapping[str, KindChoice], label: str
+) -> list[LeftOutColumn]:
+    """Returns the checks of columns, at most one that did not pass for each.
+
+    Args:
+        raw: the rows of the split train alone.
+        facts: of the columns that may be left out.
+        choices: kinds of those that hold whole numbers.
+    """
+    kinds = {
+        name: (IDS if choices[name].is_id else NUMBERS) if name in choices else own.kind
+        for name, own in facts.items()
+        if own.kind != OTHER
+    }
+    (table,) = raw.tables.values()
+    own = {name: facts[name] for name in kinds}
+    checks: list[LeftOutColumn] = []
+    checks += row_numbers(raw.engine, table, own, raw.missing, raw.most_rows)
+    checks += unique_columns(own, kinds)
+    single = {name: kind for name, kind in kinds.items() if not facts[name].list_form}
+    checks += telling_columns(raw.engine, raw.train_rows, single, label, raw.missing, raw.most_rows)
+    failed: set[str] = set()
+    result = []
+    for check in checks:
+        if check.column not in failed:
+            result.append(check)
+        if check.level != PASSED:
+            failed.add(check.column)
+    return result

@@ -1,0 +1,76 @@
+"""The report of checks: counts, text, --strict and the stored findings."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from dataloading.spec.data_checks import read_findings
+from preproc.checks.report import NOTE, PASSED, WARNING, Check, Report
+
+
+@dataclass(frozen=True)
+class Wheels(Check):
+    name = "wheels"
+    why = "it does not roll"
+    own_level: str
+    number: int = 4
+
+    @property
+    def level(self):
+        return self.own_level
+
+    @property
+    def seen(self):
+        return f"{self.number} wheels"
+
+    @property
+    def remedy(self):
+        return f"mount {4 - self.number}"
+
+    @property
+    def columns(self):
+        return ("axle",)
+
+
+class Doors(Wheels):
+    name = "doors"
+
+
+REPORT = Report((Wheels(PASSED), Wheels(NOTE, 3), Doors(PASSED), Doors(WARNING, 1)), ("roof",))
+
+
+def test_text_of_findings():
+    assert REPORT.passed == ["roof"]
+    assert REPORT.text().splitlines() == [
+        "checks: 1 passed, 1 warning, 1 note",
+        "  warning: 1 wheels: mount 3",
+        "    (it does not roll)",
+        "  note: 3 wheels: mount 1",
+        "    (it does not roll)",
+    ]
+    assert Report((Wheels(PASSED),), ("roof",)).text() == "checks: 2 passed"
+
+
+def test_many_findings_of_a_kind_are_shortened():
+    lines = Report(tuple(Wheels(WARNING, 10 + i) for i in range(9))).text().splitlines()
+    assert lines[0] == "checks: 0 passed, 9 warnings"
+    assert lines[-2] == "  warning: 4 more like these: see checks.json"
+    assert len(lines) == 8
+
+
+def test_strict_refuses_warnings_alone():
+    REPORT.refuse_warnings(False)
+    Report((Wheels(NOTE),)).refuse_warnings(True)
+    with pytest.raises(ValueError, match="--strict: 1 checks warn:\n  doors: 1 wheels: mount 3$"):
+        REPORT.refuse_warnings(True)
+
+
+def test_stored_findings(tmp_path):
+    assert read_findings(tmp_path) == []
+    REPORT.write(tmp_path)
+    warning, note = read_findings(tmp_path)
+    assert warning == REPORT.findings[0]
+    assert (note.check, note.level, note.columns) == ("wheels", NOTE, ("axle",))
+    (tmp_path / "checks.json").write_text("{")
+    with pytest.raises(ValueError, match="checks.json: expected the findings"):
+        read_findings(tmp_path)
