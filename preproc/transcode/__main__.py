@@ -88,6 +88,8 @@ def _check(flags: argparse.Namespace) -> None:
         raise ValueError("--grow is for the ids of an earlier data set: expected --vocabulary DIR")
     if flags.evict_after is not None and not flags.grow:
         raise ValueError("--evict_after is for vocabularies that grow: expected --grow")
+    if flags.allow_mostly_new and not flags.grow:
+        raise ValueError("--allow_mostly_new is for vocabularies that grow: expected --grow")
     if flags.date is not None and flags.vocabulary is not None and not flags.grow:
         raise ValueError("--date and --vocabulary: expected --grow, other vocabularies stay")
 

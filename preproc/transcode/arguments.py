@@ -133,6 +133,8 @@ def parser() -> argparse.ArgumentParser:
     add("--grow", action="store_true", help=help_text + "get new ids, after its ids")
     help_text = "with --grow and --date: remove values that did not occur in train in the last N "
     add("--evict_after", type=int, metavar="N", help=help_text + "days, that of --date included")
+    help_text = "with --grow: allow more than half of the values of a feature to be new"
+    add("--allow_mostly_new", action="store_true", help=help_text)
     add("--split_seed", type=int, metavar="N", help="seed of --split (default 0)")
     help_text = "with --fill_missing: a feature NAME_missing, 0 or 1, for each filled one that "
     add("--missing_indicator", action="store_true", help=help_text + "misses values in train")

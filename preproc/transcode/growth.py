@@ -5,7 +5,9 @@ import dataclasses
 from collections.abc import Mapping
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from preproc.checks.drift import refuse_new_values
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import Identity, smallest_dtype
 from preproc.encoding.folder import digest
@@ -21,6 +23,9 @@ def grown_encoder(
 
     Args:
         sizes: feature of plain ids -> the largest id in the new rows + 1.
+
+    Raises:
+        ValueError: most values of a feature are new, without --allow_mostly_new.
     """
     features, new, evicted = [], {}, {}
     date = parse_date(flags.date)
@@ -29,6 +34,8 @@ def grown_encoder(
             request = FeatureRequest(feature.name, feature.column, VOCABULARY)
             texts = fit.text_counts(request)
             counts = fit.fetch_texts(texts.filter(texts.value.notnull()))
+            if not flags.allow_mostly_new:
+                _check_known(feature, counts, known)
             grown = feature.grown(counts, feature.threshold, date, known.growth.evict_after)
             stayed = len(feature.values)
             if grown.previous_ids is not None:
@@ -42,6 +49,14 @@ def grown_encoder(
         features.append(feature)
     encoder = dataclasses.replace(known.encoder, features=tuple(features))
     return encoder, {"new_values": new} | ({"evicted": evicted} if evicted else {})
+
+
+def _check_known(feature: Vocabulary, counts: pa.Table, known: KnownData) -> None:
+    is_known = pc.is_in(counts["value"], value_set=pa.array(feature.values, pa.string()))
+    sums = [int(pc.sum(rows["count"]).as_py() or 0) for rows in (counts, counts.filter(is_known))]
+    profile = known.encoder.profile.get(feature.column)
+    unknown = 0.0 if profile is None else profile.unknown or 0.0
+    refuse_new_values(feature.name, *sums, unknown, str(known.path.parent), "--allow_mostly_new")
 
 
 def dated(encoder: Encoder, date: str | None) -> Encoder:

@@ -16,6 +16,7 @@ from dataloading.spec.feature_spec import (
     USER_CHANNEL,
     FeatureSpec,
 )
+from preproc.checks.drift import moved_columns
 from preproc.checks.left_out import left_out_columns
 from preproc.checks.repeated_rows import repeated_rows
 from preproc.checks.report import PASSED, Check, Report
@@ -76,6 +77,9 @@ class Run:
         for split, table in raw.tables.items() if spec.is_interactions else ():
             check_candidate_lists(self._engine, spec, split, table, self._missing)
         self._check_repetitions(spec, raw)
+        if self._known is not None:
+            for table in raw.tables.values():
+                self._checks += moved_columns(self._engine, table, self._known.encoder)
         encoder, grown = self._encoder(spec, raw)
         final = self._write(spec, raw, encoder, grown)
         report = Report(tuple(self._checks))

@@ -105,6 +105,7 @@ def test_growth_of_the_training_part(tmp_path, first):
     cities = [f"c{i // 2}" for i in range(200)]
     folder = click_log(tmp_path / "second", cities)
     flags = (f"--vocabulary={first}", "--grow", "--date=2026-11-06", "--split=0.5,0,0.5")
+    flags += ("--allow_mostly_new",)
     assert run(folder, *flags) == 0
     ids, counts = np.unique(stored(folder / "out", "city"), return_counts=True)
     number = len(vocabulary(folder / "out", "city"))
