@@ -108,11 +108,6 @@ def test_xla_without_compiled_operations():
     assert DistributedEmbedding.from_config(layer.get_config())._use_custom_kernel is False
 
 
-def test_mask_of_keras_embedding():
-    with pytest.warns(UserWarning, match="mask_zero=True is not supported"):
-        DistributedEmbedding([keras.layers.Embedding(3, 2, mask_zero=True)])
-
-
 def test_ids_of_two_dtypes():
     layer = counting(layer_of((3, 2), (4, 2)))
     inputs_value = (tf.constant([[2]], tf.int64), tf.constant([[1]], tf.int32))

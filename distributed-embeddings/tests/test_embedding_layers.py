@@ -231,7 +231,7 @@ def test_config_of_keras_embedding():
     layer = dmp.Embedding.from_config(config)
     assert (layer.input_dim, layer.output_dim, layer.name) == (3, 2, "stock")
     assert "mask_zero" in config, "the caller's config is left alone"
-    with pytest.warns(UserWarning, match="mask_zero=True is not supported"):
+    with pytest.raises(ValueError, match="stock: .* got mask_zero=True"):
         dmp.Embedding.from_config({**config, "mask_zero": True})
 
 

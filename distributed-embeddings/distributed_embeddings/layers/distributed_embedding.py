@@ -18,9 +18,13 @@ from distributed_embeddings.layers.table_spec import (
     Scaled,
     TableSpec,
     Untracked,
+    check_dtype,
+    holds_for_columns,
+    initial_values,
     read_table,
+    set_values,
 )
-from distributed_embeddings.layers.weights import fill
+from distributed_embeddings.layers.weights import copy, fill
 from distributed_embeddings.layers.whole_tables import WholeTables
 from distributed_embeddings.planner import DATA_PARALLEL, HOST, ROW_SLICED, TABLE_PARALLEL, Plan
 
@@ -37,10 +41,12 @@ class DistributedEmbedding(WholeTables, keras.layers.Layer):
     Merlin's distributed-embeddings.
 
     Args:
-        embeddings: The tables, unbuilt layers with `input_dim` and `output_dim` in their config.
-            Keras' `Embedding` and this package's are looked up together where their width, dtype
-            and device are equal. Layers of other classes are rebuilt from their config
-            (with fewer columns where they are sliced) and called with the ids of all ranks.
+        embeddings: The tables, layers with `input_dim` and `output_dim` in their config. Values of
+            the argument `weights` of a layer, or else those of a built layer, are copied when this
+            layer is built; the layers themselves are not part of it. Keras' `Embedding` and this
+            package's are looked up together where their width, dtype and device are equal. Layers
+            of other classes are rebuilt from their config (with fewer columns where they are
+            sliced) and called with the ids of all ranks.
         strategy: "basic", "memory_balanced", "memory_optimized", "cost" or "auto"; see
             `distributed_embeddings.planner.plan`.
         column_slice_threshold: Tables with more elements are cut into column slices.
@@ -65,9 +71,10 @@ class DistributedEmbedding(WholeTables, keras.layers.Layer):
         world: The ranks; None: those of the process.
 
     Raises:
-        ValueError: Arguments contradict each other, a table has no input_dim or output_dim, the
-            plan cuts a layer with code or a constraint of its own, or ids have an unsupported
-            shape.
+        ValueError: Arguments contradict each other, a table has no input_dim or output_dim, a layer
+            is given twice or has an argument that is not honored (`mask_zero`, `sparse`, another
+            compute dtype), the plan cuts a layer with code or a constraint of its own, or ids have
+            an unsupported shape.
 
     Example:
         layer = DistributedEmbedding([Embedding(100, 8, combiner="sum"), Embedding(50, 8)])
@@ -111,6 +118,7 @@ class DistributedEmbedding(WholeTables, keras.layers.Layer):
         self.gpu_embedding_size = gpu_embedding_size
         self._embeddings = Untracked(embeddings)
         self._tables = Untracked(read_table(t, layer) for t, layer in enumerate(embeddings))
+        self._check_layers()
         if exchange_dtype not in (None, "float32", "bfloat16", "float16"):
             raise ValueError(
                 f"exchange_dtype is float32, bfloat16, float16 or None, got {exchange_dtype!r}"
@@ -153,6 +161,19 @@ class DistributedEmbedding(WholeTables, keras.layers.Layer):
             self.gpu_embedding_size,
         )
 
+    def _check_layers(self) -> None:
+        """Raises ValueError for a layer that is given twice, or a dtype that is not honored."""
+        places: dict[int, int] = {}
+        for t, layer in enumerate(self._embeddings):
+            first = places.setdefault(id(layer), t)
+            if first != t:
+                raise ValueError(
+                    f"embeddings[{t}] is the layer embeddings[{first}] ({layer.name}): expected "
+                    "one layer per table; for features that share a table, pass its layer once and "
+                    "input_table_map with its number for each of them"
+                )
+            check_dtype(t, layer, self.compute_dtype)
+
     def _check_plan(self, plan: Plan) -> None:
         """Raises ValueError for a plan that is not of these tables, or cuts what cannot be cut."""
         mine = [(spec.table.rows, spec.table.dim) for spec in self._tables]
@@ -177,7 +198,7 @@ class DistributedEmbedding(WholeTables, keras.layers.Layer):
             if spec.fused:
                 continue
             cut = "row slices" if t in plan.row_sliced_tables else ""
-            if len(plan.column_slices[t]) > 1 and spec.config.get("embeddings_constraint"):
+            if len(plan.column_slices[t]) > 1 and not holds_for_columns(self._embeddings[t]):
                 cut = "column slices"
             if cut:
                 raise ValueError(
@@ -187,12 +208,16 @@ class DistributedEmbedding(WholeTables, keras.layers.Layer):
                 )
 
     def build(self, input_shape=None):
-        """Creates this rank's variables and draws their initial values."""
+        """Creates this rank's variables, with the values of the layers or of their initializers."""
         self._holders += [self._make_holder(g) for g in range(len(self._groups))]
         self._rank_tables = self._make_rank_tables()
         fused = [t for t, spec in enumerate(self._tables) if spec.fused]
         for t, weight in zip(fused, self._weights_of(fused), strict=True):
-            fill(weight, self._tables[t].initializer)
+            values = initial_values(self._embeddings[t])
+            if values is None:
+                fill(weight, self._tables[t].initializer)
+            else:
+                copy(weight, values[0])
         super().build(input_shape)
 
     def _make_holder(self, g: int) -> tf.Variable | keras.layers.Layer:
@@ -300,6 +325,10 @@ class DistributedEmbedding(WholeTables, keras.layers.Layer):
         if not layer.built:
             layer.build([None, 1])
             layer.built = True
+        (shard,) = group.shards
+        values = initial_values(self._embeddings[shard.table])
+        if values is not None:
+            set_values(layer, values, shard)
         return layer
 
     def _row_wise_exchanges(self, exchange: RowExchange) -> list[RowWise]:

@@ -1,7 +1,5 @@
 """Keras layers that look rows of one table up, with the API of Merlin's distributed-embeddings."""
 
-import warnings
-
 import tensorflow as tf
 
 from distributed_embeddings.exchange.requests import integer_ids, read_ids
@@ -154,19 +152,22 @@ class Embedding(keras.layers.Layer):
 
         `combiner` and `use_custom_kernel` may be missing, as in configs of older versions.
 
-        Of the latter, `input_length` is ignored, and `mask_zero=True` with a warning.
+        Of the latter, `input_length` has no effect, as in Keras on tensors.
+
+        Raises:
+            ValueError: `mask_zero` is True.
         """
         config = dict(config)
         config.pop("input_length", None)
         if config.pop("mask_zero", False):
-            warn_of_mask(config.get("name", cls.__name__))
+            refuse_mask(config.get("name", cls.__name__))
         return super().from_config(config)
 
 
-def warn_of_mask(name: str) -> None:
-    """Warns that `mask_zero=True` of a layer has no effect."""
-    warnings.warn(
-        f"{name}: mask_zero=True is not supported and has no effect: id 0 is looked up like any "
-        "other, and the next layers see no mask",
-        stacklevel=3,
+def refuse_mask(name: str) -> None:
+    """Raises ValueError for `mask_zero=True` of a layer."""
+    raise ValueError(
+        f"{name}: expected mask_zero=False, got mask_zero=True: id 0 is looked up like any other "
+        "and the outputs have no mask. Remove it, and pass `tf.not_equal(ids, 0)` as the mask of "
+        "the next layer; for a sum or mean, use ragged ids without the zeros"
     )

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from distributed_embeddings.keras import check_keras_2, keras
-from distributed_embeddings.layers.embedding import Embedding, warn_of_mask
+from distributed_embeddings.layers.embedding import Embedding, refuse_mask
 from distributed_embeddings.planner import Table
 
 
@@ -39,7 +39,8 @@ def read_table(t: int, layer: keras.layers.Layer) -> TableSpec:
     """Returns the table of the layer at position `t`.
 
     Raises:
-        ValueError: It is not a layer of Keras 2, or has no input_dim or output_dim.
+        ValueError: It is not a layer of Keras 2, has no input_dim or output_dim, or has an argument
+            that a table does not honor.
     """
     check_keras_2(layer, (keras.layers.Layer,), f"embeddings[{t}]")
     config = layer.get_config()
@@ -50,8 +51,10 @@ def read_table(t: int, layer: keras.layers.Layer) -> TableSpec:
             f"output_dim in its get_config(), got {sizes[0]} and {sizes[1]}"
         )
     known = type(layer) in (keras.layers.Embedding, Embedding)
-    if known and config.get("mask_zero"):
-        warn_of_mask(layer.name)
+    name = f"embeddings[{t}] ({type(layer).__name__} {layer.name})"
+    _check_arguments(layer, name)
+    if known:
+        _check_values(layer, name)
     extras = ("embeddings_regularizer", "embeddings_constraint", "activity_regularizer")
     fused = known and not any(config.get(extra) for extra in extras)
     dtype = tf.as_dtype(layer.variable_dtype or "float32")
@@ -67,6 +70,102 @@ def read_table(t: int, layer: keras.layers.Layer) -> TableSpec:
         original_type=type(layer),
         config=config,
     )
+
+
+def _check_arguments(layer: keras.layers.Layer, name: str) -> None:
+    """Raises ValueError for an argument that a table of a `DistributedEmbedding` does not honor."""
+    if getattr(layer, "mask_zero", False):
+        refuse_mask(name)
+    if layer.dynamic:
+        raise ValueError(f"{name}: expected dynamic=False, got dynamic=True: remove it")
+    if not isinstance(layer, keras.layers.Embedding):
+        return
+    if getattr(layer, "sparse", False):
+        raise ValueError(
+            f"{name}: expected dense outputs, got sparse=True: remove it; sparse ids need "
+            "distributed_embeddings.Embedding with a combiner"
+        )
+    if getattr(layer, "_use_one_hot_matmul", False):
+        raise ValueError(
+            f"{name}: expected rows that are gathered, got use_one_hot_matmul=True: remove it; the "
+            "values are the same"
+        )
+
+
+def check_dtype(t: int, layer: keras.layers.Layer, compute_dtype: str) -> None:
+    """Raises ValueError if an output of `compute_dtype` loses what the layer's dtype promises.
+
+    Args:
+        t: Position of the layer.
+        compute_dtype: That of the `DistributedEmbedding`.
+    """
+    wide = layer.variable_dtype == "float64"
+    if layer.compute_dtype != compute_dtype and (
+        wide or layer.compute_dtype != layer.variable_dtype
+    ):
+        policy = "float64" if wide else f"mixed_{layer.compute_dtype}"
+        raise ValueError(
+            f"embeddings[{t}] ({type(layer).__name__} {layer.name}): expected outputs in the "
+            f"compute dtype of DistributedEmbedding, {compute_dtype}, got a layer that computes in "
+            f"{layer.compute_dtype}: pass dtype={policy!r} to DistributedEmbedding, or remove it "
+            "from the layer"
+        )
+
+
+def holds_for_columns(layer: keras.layers.Layer) -> bool:
+    """Returns whether constraint and regularizers of a layer hold for some of its columns."""
+    sums = (type(None), keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
+    return getattr(layer, "embeddings_constraint", None) is None and all(
+        isinstance(getattr(layer, name, None), sums)
+        for name in ("embeddings_regularizer", "activity_regularizer")
+    )
+
+
+def initial_values(layer: keras.layers.Layer) -> list | None:
+    """Returns the values that a given layer starts with, None if its initializer draws them.
+
+    These are the argument `weights`, else the variables of a built layer.
+    """
+    if layer._initial_weights is not None:  # until the layer's first call, as in Keras
+        return layer._initial_weights
+    return layer.weights if layer.built and layer.weights else None
+
+
+def _check_values(layer: keras.layers.Layer, name: str) -> None:
+    """Raises ValueError for another argument `weights` than one table of the layer's size."""
+    values = layer._initial_weights
+    if values is None:
+        return
+    is_list = isinstance(values, (list, tuple))
+    shapes = [tuple(np.shape(value)) for value in values] if is_list else tuple(np.shape(values))
+    shape = (layer.input_dim, layer.output_dim)
+    if shapes != [shape]:
+        raise ValueError(
+            f"{name}: expected weights=[array] of shape {shape}, got "
+            f"{'arrays' if is_list else 'an array'} of shape {shapes!s:.200}"
+        )
+
+
+def set_values(layer: keras.layers.Layer, values: list, shard) -> None:
+    """Sets a layer of a class of its own, with the columns of `shard`, from that of whole rows.
+
+    Raises:
+        ValueError: The values are not those of the layer.
+    """
+    arrays = [np.asarray(value) for value in values]
+    parts = [
+        array
+        if array.ndim == 0 or array.shape == tuple(variable.shape)
+        else array[..., shard.column_start : shard.column_end]
+        for variable, array in zip(layer.weights, arrays, strict=False)
+    ]
+    shapes = [tuple(variable.shape) for variable in layer.weights]
+    if len(arrays) != len(shapes) or [part.shape for part in parts] != shapes:
+        raise ValueError(
+            f"{type(layer).__name__} {layer.name}: expected values of shapes {shapes}, got "
+            f"{[array.shape for array in arrays]}: pass `weights` in the order of the layer's"
+        )
+    layer.set_weights(parts)
 
 
 class Untracked(list):

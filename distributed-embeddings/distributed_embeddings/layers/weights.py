@@ -207,6 +207,16 @@ class TableUniform(keras.initializers.Initializer):
         return {"seed": self.seed, "table": self.table}
 
 
+def copy(weight: TableWeight, values) -> None:
+    """Sets a table on the ranks that hold it from a whole one, an array or a variable."""
+    for first, last in weight.pieces() if weight.local else ():
+        if isinstance(values, tf.Variable):
+            piece = tf.gather(values, tf.range(first, last))
+        else:
+            piece = values[first:last]
+        weight.write(first, np.asarray(piece, dtype=weight.dtype))
+
+
 def fill(weight: TableWeight, initializer) -> None:
     """Draws a table's initial values on the ranks that hold them.
 
