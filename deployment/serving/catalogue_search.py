@@ -43,6 +43,8 @@ class CatalogueSearch:
             ) from None
         self._ids = self._candidates.reshape(len(self._candidates), -1)[:, 0]
         self._interface, self._logits_of = interface, logits_of
+        features = (f for f in interface.features if f.input == interface.candidate_input)
+        self._num_ids = next((f.cardinality or 0 for f in features), 0)
         self._checker = RequestChecker(interface)
 
     def check(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -73,6 +75,13 @@ class CatalogueSearch:
             raise BadRequest(
                 f"tensor '{EXCLUDED}' is {excluded.dtype} {list(excluded.shape)}; needed: int64 "
                 f"[{rows}, items], filled with {NO_ITEM}"
+            )
+        is_bad = (excluded < NO_ITEM) | (excluded >= self._num_ids)
+        if is_bad.any():
+            row, place = np.argwhere(is_bad)[0]
+            raise BadRequest(
+                f"tensor '{EXCLUDED}', row {row} (counted from 0): expected ids of items in [0, "
+                f"{self._num_ids}), or {NO_ITEM} for no item, got {excluded[row, place]}"
             )
         return checked | {TOP: top, EXCLUDED: excluded}
 

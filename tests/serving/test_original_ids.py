@@ -116,6 +116,10 @@ def test_recommendations(originals, models, tmp_path, name, rows):
     others = {"top": np.full((len(users), 1), 2), "excluded_items": excluded}
     less = outputs_of(originals, f"{name}_top", columns | others)
     np.testing.assert_array_equal(less["items"], answer["items"][:, 2:4])
+    excluded[-1, 0] = "new"
+    status, error = asked(originals, f"{name}_top", columns | others)
+    assert status == 400 and "row 7 " in error and "got 'new'" in error
+    assert outputs_of(originals, f"{name}_top", columns)["items"].shape == answer["items"].shape
 
 
 def test_encoded_request(originals, models):

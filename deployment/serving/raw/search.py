@@ -11,8 +11,8 @@ from deployment.serving.checks import BadRequest
 from deployment.serving.interface import EXCLUDED, INT64, NO_ITEM, TOP, Interface
 from deployment.serving.raw.columns import item_encoding
 from deployment.serving.raw.requests import RawRequests, column_values
-from preproc.encoding.columns import InvalidValue, integers
-from preproc.encoding.encodings import FeatureEncoding
+from preproc.encoding.columns import InvalidValue, integers, refuse, texts
+from preproc.encoding.encodings import FeatureEncoding, Identity
 from preproc.encoding.lists import flatten
 from preproc.encoding.vocabulary import Vocabulary
 
@@ -35,10 +35,10 @@ class RawSearch:
         self._missing = pa.array(requests.encoder.missing_values)
 
     def check(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the encoded tensors of a request, checked; unknown excluded items are ignored.
+        """Returns the encoded tensors of a request, checked.
 
         Raises:
-            BadRequest: a rule is broken.
+            BadRequest: a rule is broken, such as an excluded item that is unknown.
         """
         tensors = dict(tensors)
         own = {name: tensors.pop(name) for name in (TOP, EXCLUDED) if name in tensors}
@@ -60,14 +60,18 @@ class RawSearch:
         return items
 
     def _item_ids(self, tensor: np.ndarray) -> NDArray[np.int64]:
-        """Returns the ids of lists of items, [rows, items]; -1 for unknown ones and no item."""
+        """Returns the ids of lists of items, [rows, items]; -1 for no item."""
         try:
             lists = flatten(column_values(tensor, self._excluded), _LONGEST, self._missing)
-            ids = _known_ids(self._encoding, lists.values, self._missing)
+            try:
+                ids = _known_ids(self._encoding, lists.values, self._missing)
+            except InvalidValue as bad:
+                bad.index = int(lists.slots[bad.index])
+                raise
         except InvalidValue as bad:
-            raise BadRequest(
-                f"column '{EXCLUDED}': expected {bad.rule}, got {bad.found}", EXCLUDED
-            ) from None
+            place = f"column '{EXCLUDED}', row {bad.index // _LONGEST} (counted from 0)"
+            message = f"{place}: expected {bad.rule}, got {bad.found}"
+            raise BadRequest(message, EXCLUDED) from None
         rows, places = np.divmod(lists.slots, _LONGEST)
         result = np.full([len(tensor), places.max(initial=-1) + 1], NO_ITEM)
         result[rows, places] = ids
@@ -75,9 +79,22 @@ class RawSearch:
 
 
 def _known_ids(encoding: FeatureEncoding, values: pa.Array, missing: pa.Array) -> NDArray[np.int64]:
-    """Returns the ids of `plain` values; -1 for unknown and missing ones."""
+    """Returns the ids of `plain` values; -1 for missing ones.
+
+    Raises:
+        InvalidValue: a value has no id.
+    """
     if isinstance(encoding, Vocabulary):
         positions = encoding.positions(values)
-        return np.where(positions < 0, NO_ITEM, positions + encoding.first_id)
-    ids, is_missing = integers(values, missing)
+        is_missing = texts(values, missing).is_null().to_numpy(zero_copy_only=False)
+        is_unknown = (positions < 0) & ~is_missing
+        ids, number = positions + encoding.first_id, len(encoding.values)
+    else:
+        assert isinstance(encoding, Identity)  # `items_dtype` refuses others
+        ids, is_missing = integers(values, missing)
+        number = encoding.cardinality
+        is_unknown = ~is_missing & ((ids < 0) | (ids >= number))
+    examples = encoding.decode(np.arange(min(3, number)) + encoding.num_ids - number).to_pylist()
+    rule = f"one of the {number:,} items of the data set, such as {', '.join(map(str, examples))}"
+    refuse(is_unknown, values, f"{rule} (leave others out: they are never recommended)")
     return np.where(is_missing, NO_ITEM, ids)

@@ -60,6 +60,9 @@ def test_bad_requests(tmp_path):
     for excluded in (np.array([[1]]), np.array([1, 2]), np.array([[1], [2]], np.int32)):
         with pytest.raises(BadRequest, match=r"'excluded_items' is .* needed: int64 \[2, items\]"):
             search.check({"user": user, "excluded_items": excluded})
+    for bad in (-2, 9002):
+        with pytest.raises(BadRequest, match=f"row 1 .*ids of items in .0, 9002.*got {bad}"):
+            search.check({"user": user, "excluded_items": np.array([[9001], [bad]])})
     with pytest.raises(BadRequest, match="feature 'user', row 1 .*: 9002"):
         search.check({"user": np.array([[1], [9002]])})
     with pytest.raises(BadRequest, match="the request has the tensors item, user"):

@@ -1,6 +1,7 @@
 """Recommendations by original values: a search with a model of some lines."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from deployment.serving.catalogue_search import CatalogueSearch
@@ -15,8 +16,9 @@ from deployment.serving.interface import (
     answered,
 )
 from deployment.serving.raw.columns import items_dtype, raw_columns
-from deployment.serving.raw.search import RawSearch
+from deployment.serving.raw.search import RawSearch, _known_ids
 from deployment.serving.scorer import open_raw_requests
+from preproc.encoding.columns import InvalidValue
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import HashBuckets, Identity
 from tests.deployment.serving import made_raw_histories
@@ -104,9 +106,9 @@ def test_top(movies):
 
 
 def test_excluded_items(movies):
-    """Unknown ones and empty texts are ignored; a row with fewer items left is filled."""
+    """Empty texts are no items; a row with fewer items left is filled."""
     opened, kind = movies
-    lists = np.array([[b"10", b"?", b"30"], [b"50", b"", b""]], object)
+    lists = np.array([[b"10", b"", b"30"], [b"50", b"", b""]], object)
     items, _ = searched(opened, people("u2", "u1") | {"excluded_items": lists})
     assert items == in_kind(kind, [[20, 40, 50], [40, 30, 20]])
     as_text = np.array([[b"10;20;30;40"]], object)
@@ -124,8 +126,22 @@ def test_bad_requests(movies):
         BadRequest, match="got the tensor user; needed: person; optional: top, excl"
     ):
         searched(opened, {"user": np.array([[0]])})
-    with pytest.raises(BadRequest, match="column 'excluded_items': expected UTF-8 text"):
-        searched(opened, people("u1") | {"excluded_items": np.array([[b"\xff"]], object)})
+    for bad, rule in (
+        (b"\xff", "UTF-8 text"),
+        (b"60", "one of the 5 items .* 10, 20, 30 .*got '60'"),
+    ):
+        lists = np.array([[b"10", b""], [b"", bad]], object)
+        with pytest.raises(BadRequest, match=f"column 'excluded_items', row 1 .*expected {rule}"):
+            searched(opened, people("u1", "u2") | {"excluded_items": lists})
+
+
+def test_excluded_items_without_vocabulary():
+    encoding, missing = Identity(name="item", column="item", cardinality=3), pa.array([""])
+    assert _known_ids(encoding, pa.array(["2", "", "0"]), missing).tolist() == [2, -1, 0]
+    for bad in ("3", "-1"):
+        with pytest.raises(InvalidValue) as caught:
+            _known_ids(encoding, pa.array(["1", bad]), missing)
+        assert caught.value.index == 1 and "the 3 items" in caught.value.rule
 
 
 def test_histories(tmp_path):
