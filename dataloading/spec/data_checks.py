@@ -11,7 +11,7 @@ NOTE, WARNING = "note", "warning"
 
 
 class Finding(NamedTuple):
-    """What a check of the data saw.
+    """Observation of a check of the data.
 
     Attributes:
         check: name of the check.
@@ -46,8 +46,8 @@ def read_findings(folder: Path) -> list[Finding]:
     if not path.is_file():
         return []
     try:
-        found = json.loads(path.read_text())["findings"]
-        return [Finding(**{**each, "columns": tuple(each["columns"])}) for each in found]
+        findings = json.loads(path.read_text())["findings"]
+        return [Finding(**{**each, "columns": tuple(each["columns"])}) for each in findings]
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(
             f"{path}: expected the findings of a preparation, got invalid content ({error}): "

@@ -57,7 +57,7 @@ class MovedColumn(Check):
 
     @property
     def amount(self) -> float:
-        """How much the column moved, to compare columns; 1 or more: it warns."""
+        """Size of the move of the column, to compare columns; 1 or more: it warns."""
         if self.rows < _LEAST_ROWS:
             return 0.0
         chance = _CHANCE / math.sqrt(self.rows)

@@ -21,7 +21,7 @@ _LEVELS = (WARNING, NOTE)
 
 
 class Check(ABC):
-    """What was measured for one kind of fault; a subclass for each kind.
+    """Measurement of one kind of fault; a subclass for each kind.
 
     Attributes:
         name: of the kind.
@@ -39,12 +39,12 @@ class Check(ABC):
     @property
     @abstractmethod
     def seen(self) -> str:
-        """What was measured, with numbers."""
+        """Measured values, with numbers."""
 
     @property
     @abstractmethod
     def remedy(self) -> str:
-        """What helps; a test does it and sees that it helps."""
+        """Advice that helps; a test follows it and sees that it helps."""
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Columns that tell the label, or the row: leaks and bookkeeping."""
+"""Columns that reveal the label, or the row: leaks and bookkeeping."""
 
 from dataclasses import dataclass
 

@@ -106,7 +106,7 @@ def test_top(movies):
 
 
 def test_excluded_items(movies):
-    """Empty texts are no items; a row with fewer items left is filled."""
+    """Empty texts stand for no item; a row with fewer items left is filled."""
     opened, kind = movies
     lists = np.array([[b"10", b"", b"30"], [b"50", b"", b""]], object)
     items, _ = searched(opened, people("u2", "u1") | {"excluded_items": lists})

@@ -24,7 +24,7 @@ def write(path, rows):
         (1000, 20, 0, 10.0, WARNING),
         (10_000, 20, 0, 10.0, PASSED),  # too small a share
         (1000, 20, 2, 10.0, PASSED),  # labels differ as by chance
-        (1000, 200, 0, 4.0, PASSED),  # too few positive labels to tell
+        (1000, 200, 0, 4.0, PASSED),  # too few positive labels to decide
         (1000, 20, 0, None, WARNING),
     ],
 )
