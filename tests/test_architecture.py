@@ -87,6 +87,7 @@ ALLOWED = {
     "deployment/predict": {
         "dataloading",
         "deployment",
+        "preproc.checks",
         "preproc.encoding",
         "preproc.engines",
         "preproc.sources",

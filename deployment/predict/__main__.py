@@ -22,11 +22,18 @@ from dataloading.spec.data_set_files import SPEC_FILE
 from deployment.option_checks import check_ranges, refuse
 from deployment.predict.folder_input import FolderInput
 from deployment.predict.kept_batches import KeptBatches
-from deployment.predict.row_scorer import BadRow, RowScorer, UnknownValues, remarks
+from deployment.predict.row_scorer import (
+    BadRow,
+    RowScorer,
+    UnknownValues,
+    remarks,
+    unknown_checks,
+)
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest
 from deployment.serving.scorer import RequestScorer
 from deployment.triton.model_folders import ModelFolders, find_model
+from preproc.checks.report import STRICT_HELP, Report
 from preproc.engines import environment
 from preproc.engines.memory import parse_bytes
 from runtime.cli import exit_status
@@ -66,10 +73,10 @@ def score(flags: argparse.Namespace) -> None:
         from deployment.predict.spark_scores import score_on_spark as work
     else:
         work = _score_data_set if is_data_set else _score_table
-    num_rows, notes = work(flags, model)
+    num_rows, notes, checks = work(flags, model)
     folders = " and ".join(str(folder) for folder in model if folder is not None)
     report = f"{num_rows:,} rows scored in {time.perf_counter() - started:.1f} s by {folders}"
-    report = "; ".join([report, *notes])
+    report = "; ".join([report, *notes]) + (f"\n{checks.text()}" if checks.checks else "")
     print(report, file=sys.stdout if flags.output else sys.stderr)
 
 
@@ -85,7 +92,9 @@ def _check_flags(flags: argparse.Namespace, is_data_set: bool) -> None:
     )
     unread = {} if on_spark else dict.fromkeys(("master", "spark_conf"), engine)
     if is_data_set:
-        unread |= dict.fromkeys(("keep", "on_bad_line", "memory_limit"), "a data set as --input")
+        unread |= dict.fromkeys(
+            ("keep", "on_bad_line", "memory_limit", "strict"), "a data set as --input"
+        )
     else:
         unread["split"] = "a table as --input"
     if on_spark and not (flags.master or "local").startswith("local"):
@@ -99,7 +108,7 @@ def _check_flags(flags: argparse.Namespace, is_data_set: bool) -> None:
     flags.memory_limit_bytes = parse_bytes(flags.memory_limit or _MEMORY[flags.engine])
 
 
-def _score_table(flags: argparse.Namespace, model: ModelFolders) -> tuple[int, list[str]]:
+def _score_table(flags: argparse.Namespace, model: ModelFolders) -> tuple[int, list[str], Report]:
     from deployment.predict.rows import open_rows
 
     scorer = RowScorer(model, flags.threads, flags.batch_size)
@@ -110,6 +119,8 @@ def _score_table(flags: argparse.Namespace, model: ModelFolders) -> tuple[int, l
         contextlib.closing(rows.batches()) as batches,
     ):
         _check_differs(flags.output, rows.files)
+        moved = rows.drift(scorer.encoder)
+        Report(tuple(moved)).refuse_warnings(flags.strict)
         first_batch = next(batches)
         kept = KeptBatches(first_batch.schema, flags.keep) if flags.keep else None
         first_row = 0
@@ -123,10 +134,14 @@ def _score_table(flags: argparse.Namespace, model: ModelFolders) -> tuple[int, l
                     kept.add(batch)
                 write(scores)
                 first_row += batch.num_rows
-    return first_row, remarks(scorer.unknown, scorer.long_lists, rows.ignored)
+            report = Report((*moved, *unknown_checks(scorer.unknown, scorer.encoder)))
+            report.refuse_warnings(flags.strict)
+    return first_row, remarks(scorer.unknown, scorer.long_lists, rows.ignored), report
 
 
-def _score_data_set(flags: argparse.Namespace, model: ModelFolders) -> tuple[int, list[str]]:
+def _score_data_set(
+    flags: argparse.Namespace, model: ModelFolders
+) -> tuple[int, list[str], Report]:
     scorer = RequestScorer(model.folder, flags.threads, model.dense_folder)
     rows = FolderInput(flags.input, flags.split, scorer.interface)
     _check_differs(flags.output, rows.paths)
@@ -137,7 +152,7 @@ def _score_data_set(flags: argparse.Namespace, model: ModelFolders) -> tuple[int
             except BadRequest as error:
                 place, name = rows.where(batch.first_row + error.row), error.feature
                 raise BadRow(0, name, f"got {error.value}; {error.rule}").at(place) from None
-    return rows.num_rows, remarks(UnknownValues(), {}, rows.ignored)
+    return rows.num_rows, remarks(UnknownValues(), {}, rows.ignored), Report()
 
 
 def _check_differs(output: str | None, paths: Iterable[str | Path]) -> None:
@@ -205,6 +220,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=("fail", "skip"),
         help="fail (default) at a line of text that is not a row, or skip up to 1 %% of them",
     )
+    add("--strict", action="store_true", help=STRICT_HELP)
     add(
         "--engine",
         choices=(LOCAL, SPARK),

@@ -9,14 +9,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dataloading.spec.rules import listing
-from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest
-from deployment.serving.raw.rows import RawRows
 from deployment.serving.scorer import RequestScorer
 from deployment.triton.model_folders import ModelFolders
+from preproc.checks.unknown_values import SCORED, MoreUnknown
 from preproc.encoding.columns import texts
+from preproc.encoding.encoder import Encoder
 from preproc.encoding.lists import flatten
 from preproc.encoding.vocabulary import Vocabulary
+
+_LEAST_VALUES = 30  # of a column; the share of unknown ones among fewer says little
 
 
 class BadRow(ValueError):
@@ -71,10 +73,16 @@ def remarks(
     return [name + text for name, text in texts.items() if text not in ("", "none")]
 
 
-def columns_of(model: ModelFolders) -> tuple[str, ...]:
-    """Returns the source columns of a model."""
-    rows = RawRows(model.folder, interfaces.read(model.folder))
-    return tuple(column.name for column in rows.columns)
+def unknown_checks(unknown: UnknownValues, encoder: Encoder) -> list[MoreUnknown]:
+    """Returns the shares of unknown values against those of the training."""
+    checks = []
+    for column, (num_values, num_unknown) in unknown.pairs().items():
+        profile = encoder.profile.get(column)
+        if profile is not None and num_values >= _LEAST_VALUES:
+            share, trained = num_unknown / num_values, profile.unknown or 0.0
+            names = (column, column, "the input")
+            checks.append(MoreUnknown(*names, share, trained, vocabulary=SCORED))
+    return checks
 
 
 class RowScorer:
@@ -89,6 +97,7 @@ class RowScorer:
         scorer: of encoded rows.
         batch_size: see above.
         columns: source columns.
+        encoder: of raw rows.
         unknown: counts of values.
         long_lists: by feature, lists longer than those of the training, which are truncated.
     """
@@ -98,6 +107,7 @@ class RowScorer:
         self.batch_size = batch_size or self.scorer.interface.max_batch_size
         self._rows = self.scorer.raw_rows
         self.columns = tuple(column.name for column in self._rows.columns)
+        self.encoder = self._rows.encoder
         self.reset()
 
     def reset(self) -> None:

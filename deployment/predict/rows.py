@@ -10,6 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from dataloading.spec.rules import listing, suggestion
+from preproc.checks.drift import MovedColumn, moved_columns
+from preproc.encoding.encoder import Encoder
 from preproc.engines.engine import PART, ROW, Engine, count_rows
 from preproc.engines.open_engine import DUCKDB, open_engine
 from preproc.sources.files import find_table
@@ -64,6 +66,10 @@ class TableRows:
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yields the rows in order; columns: names of those to read, None for all."""
         return self._engine.batches(self.table.select(list(columns or self.columns)))
+
+    def drift(self, encoder: Encoder) -> list[MovedColumn]:
+        """Returns how the columns differ from the training rows of an encoder."""
+        return moved_columns(self._engine, self.table, encoder)
 
     def place(self, row: int, column: str | None = None) -> str:
         """Returns the file and the number in it of a row, which is counted from 0 among all."""

@@ -13,10 +13,19 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from deployment.predict.row_scorer import BadRow, RowScorer, UnknownValues, columns_of, remarks
+from deployment.predict.row_scorer import (
+    BadRow,
+    RowScorer,
+    UnknownValues,
+    remarks,
+    unknown_checks,
+)
 from deployment.predict.rows import TableRows
+from deployment.serving import interface as interfaces
+from deployment.serving.raw.rows import RawRows
 from deployment.serving.scorer import all_cores
 from deployment.triton.model_folders import ModelFolders
+from preproc.checks.report import Report
 from preproc.engines.engine import PART, ROW, Engine
 from preproc.engines.open_engine import SPARK, open_engine
 from preproc.engines.spark.tasks import runs
@@ -27,11 +36,12 @@ from runtime.files.staging import Staging
 from runtime.files.tables import FORMATS, GROUP_ROWS, check_suffix
 
 
-def score_on_spark(flags: argparse.Namespace, model: ModelFolders) -> tuple[int, list[str]]:
-    """Writes the scores of a table to a new folder; returns the number of rows, and remarks.
+def score_on_spark(flags: argparse.Namespace, model: ModelFolders) -> tuple[int, list[str], Report]:
+    """Writes the scores of a table to a new folder; returns the number of rows, remarks, checks.
 
     Raises:
-        ValueError: flags, the table or a value do not fit, or Spark fails.
+        ValueError: flags, the table or a value do not fit, a check warns with --strict, or Spark
+            fails.
     """
     check_suffix(flags.output, "--output", FORMATS)
     check_kept(flags.output, [(name,) for name in flags.keep], "--output")
@@ -53,12 +63,15 @@ def score_on_spark(flags: argparse.Namespace, model: ModelFolders) -> tuple[int,
 
 def score_parts(
     flags: argparse.Namespace, engine: Engine, model: ModelFolders, folder: Path
-) -> tuple[int, list[str]]:
-    """Writes the scores of a table as part files; returns the number of rows, and remarks."""
+) -> tuple[int, list[str], Report]:
+    """Writes the scores of a table as part files; see `score_on_spark`."""
     suffix, batch_size = Path(flags.output).suffix.lower(), flags.batch_size or 0
     scorer = PartScorer(model, folder.absolute(), suffix, tuple(flags.keep), batch_size)
-    columns = dict.fromkeys((*columns_of(model), *flags.keep))
+    raw_rows = RawRows(model.folder, interfaces.read(model.folder))
+    columns = dict.fromkeys((*(column.name for column in raw_rows.columns), *flags.keep))
     rows = TableRows(engine, flags.input, list(columns), flags.on_bad_line)
+    moved = rows.drift(raw_rows.encoder)
+    Report(tuple(moved)).refuse_warnings(flags.strict)
     table = rows.table.select([PART, ROW, *columns])
     results = [json.loads(text) for text in engine.map_batches(table, scorer)]
     if errors := [result for result in results if "problem" in result]:
@@ -73,7 +86,9 @@ def score_parts(
             (folder / file).rename(folder / f"part-{int(part):08d}{suffix}")
     for file in folder.glob("new-*"):  # of attempts that failed
         file.unlink()
-    return rows.num_rows, remarks(unknown, long_lists, rows.ignored)
+    report = Report((*moved, *unknown_checks(unknown, raw_rows.encoder)))
+    report.refuse_warnings(flags.strict)
+    return rows.num_rows, remarks(unknown, long_lists, rows.ignored), report
 
 
 @dataclass(frozen=True)

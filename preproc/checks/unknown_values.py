@@ -21,6 +21,17 @@ _FACTOR = 2
 _SAMPLE_ROWS = 1_000_000
 _CANDIDATES = 1000  # most frequent values among which an unknown one is looked for
 
+# Vocabularies: of this data set, of an earlier one, of one that grows, and of a deployed model.
+OWN, KNOWN, GROWN, SCORED = "own", "known", "grown", "scored"
+_THRESHOLD = "a larger --frequency_threshold, --hash_buckets {0}=N, or --drop {1}"
+_REMEDIES = {
+    OWN: f"possible solutions: {_THRESHOLD}",
+    KNOWN: "compare '{1}' in both files; new values get ids with --grow",
+    GROWN: f"possible solutions: without --vocabulary: {_THRESHOLD}",
+    SCORED: "compare '{1}' with the training's file; a data set made with preproc.transcode "
+    "--grow, and a model trained with it, know new values",
+}
+
 
 @dataclass(frozen=True)
 class MoreUnknown(Check):
@@ -31,7 +42,7 @@ class MoreUnknown(Check):
         split: where they are.
         share, trained: shares of id 0 in the split and in train.
         value: what is known about the most frequent one; empty: nothing.
-        grows: whether the vocabulary is that of an earlier data set.
+        vocabulary: whose vocabulary it is, one of `OWN`, `KNOWN`, `GROWN` and `SCORED`.
     """
 
     name = "unknown_values"
@@ -42,7 +53,7 @@ class MoreUnknown(Check):
     share: float
     trained: float
     value: str = ""
-    grows: bool = False
+    vocabulary: str = "own"
 
     @property
     def level(self) -> str:
@@ -57,11 +68,7 @@ class MoreUnknown(Check):
 
     @property
     def remedy(self) -> str:
-        again = "without --vocabulary: " if self.grows else ""
-        return (
-            f"possible solutions: {again}a larger --frequency_threshold, --hash_buckets "
-            f"{self.feature}=N, or --drop {self.column}"
-        )
+        return _REMEDIES[self.vocabulary].format(self.feature, self.column)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -79,7 +86,7 @@ def unknown_values(
     encoder: Encoder,
     shares: Mapping[str, Mapping[str, float]],
     source_of: Mapping[str, str],
-    grows: bool,
+    vocabulary: str,
 ) -> list[MoreUnknown]:
     """Returns for each vocabulary the first split with far more values of id 0 than train, or else
     the last split.
@@ -87,7 +94,7 @@ def unknown_values(
     Args:
         shares: split -> feature -> share of the values that have id 0.
         source_of: split -> the raw split that its rows are from.
-        grows: whether the vocabularies are those of an earlier data set.
+        vocabulary: see `MoreUnknown`.
     """
     checks = []
     for feature in encoder.features:
@@ -103,7 +110,7 @@ def unknown_values(
             number = [*shares].index(split)
             value = _most_frequent(engine, raw, feature, number, source_of[split])
         names = (feature.name, feature.column, split)
-        checks.append(MoreUnknown(*names, own[split], trained, value, grows))
+        checks.append(MoreUnknown(*names, own[split], trained, value, vocabulary))
     return checks
 
 

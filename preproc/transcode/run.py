@@ -20,7 +20,7 @@ from preproc.checks.drift import moved_columns
 from preproc.checks.left_out import left_out_columns
 from preproc.checks.repeated_rows import repeated_rows
 from preproc.checks.report import PASSED, Check, Report
-from preproc.checks.unknown_values import unknown_values
+from preproc.checks.unknown_values import GROWN, KNOWN, OWN, unknown_values
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import Identity, Label
 from preproc.encoding.lists import SEPARATOR
@@ -301,8 +301,10 @@ class Run:
             **({"long_lists": long_lists} if long_lists else {}),
             **lineage(encoder, self._known, self._flags.date, "evicted" in grown),
         }
-        grows = self._known is not None and self._known.growth is not None
-        self._checks += unknown_values(self._engine, raw, encoder, shares, source_of, grows)
+        vocabulary = OWN
+        if self._known is not None:
+            vocabulary = KNOWN if self._known.growth is None else GROWN
+        self._checks += unknown_values(self._engine, raw, encoder, shares, source_of, vocabulary)
         return {**spec.metadata, METADATA: own, ENCODER_FOLDER: encoder.digest}
 
 

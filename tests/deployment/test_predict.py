@@ -295,7 +295,9 @@ def test_unknown_and_missing_values(trained_of_texts, shop_models, tmp_path, cap
     assert main([*flags, str(path)]) == 0
     report = capsys.readouterr().out
     # Of 3 cities, 1 is unknown; of 5 tags that are read, 1; a third tag is not.
-    assert report.endswith("; unknown values: city 33.33%, tags 20.00%; truncated lists: tags 1\n")
+    first, checks = report.splitlines()
+    assert first.endswith("; unknown values: city 33.33%, tags 20.00%; truncated lists: tags 1")
+    assert checks == "checks: 1 passed"  # of so few values, no share is judged
     scores = np.load(output)
     columns = ["city", "user", "tags", "price"]
     chunk = {"type": "csv", "header": True, "features": columns, "files": ["rows.csv"]}
@@ -364,3 +366,24 @@ def test_command_as_process(tmp_path, clicks, run_script):
     done = run_script("-m", "deployment.predict", "--model", clicks, "--input", path)
     assert done.returncode == 0 and done.stdout.count("\n") == 4, done.stderr
     assert run_script("-m", "deployment.predict", "--mod", clicks).returncode == 2
+
+
+def test_rows_unlike_those_of_training(trained_of_texts, shop_models, tmp_path, capsys):
+    """Numbers in other units and unknown values are named, and --strict refuses them."""
+    lines = [f"nowhere,user{i % 9},red,{1000 + i}" for i in range(50)]
+    path = csv_file(tmp_path, *lines, header="city,user,tags,price", name="rows.csv")
+    output = tmp_path / "scores.csv"
+    flags = ["--model", str(shop_models), "--output", str(output), "--input", str(path)]
+    assert main([*flags, "--strict"]) == 2
+    assert (
+        "--strict: 1 checks warn:\n  drift: 'price': the mean is 1024.5" in capsys.readouterr().err
+    )
+    assert not output.exists()
+    assert main(flags) == 0
+    report = capsys.readouterr().out
+    assert "100.0% of the numbers are outside of its range" in report
+    assert "'city': 100.00% of the values of the input have id 0" in report
+    assert output.exists()
+    path.write_text(path.read_text().replace(",10", ","))
+    assert main([*flags, "--strict"]) == 2
+    assert "--strict: 1 checks warn:\n  unknown_values: 'city'" in capsys.readouterr().err

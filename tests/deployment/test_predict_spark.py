@@ -93,6 +93,7 @@ def check_parts(folder, num_rows, expected):
 def score(tmp_path, model, source, **flags):
     """Runs the tasks in this process."""
     values = {"input": str(source), "output": "scores.parquet", "keep": [], "batch_size": None}
+    values |= {"strict": False}
     options = argparse.Namespace(**{**values, "on_bad_line": "fail", **flags})
     folder, scratch = tmp_path / "out", tmp_path / "scratch"
     folder.mkdir()
@@ -103,7 +104,7 @@ def score(tmp_path, model, source, **flags):
 
 def test_parts_of_any_engine(tmp_path):
     model, source = write_clicks(tmp_path / "model"), parts(tmp_path / "rows", 3, 50)
-    (num_rows, remarks), folder = score(tmp_path, model, source, keep=["user", "name"])
+    (num_rows, remarks, _), folder = score(tmp_path, model, source, keep=["user", "name"])
     assert num_rows == 50 and remarks == []
     assert len(list(folder.iterdir())) == 3
     check_parts(folder, 50, local_scores(model, source, tmp_path))
@@ -130,7 +131,7 @@ def test_truncated_lists_of_parts(tmp_path):
     for number in range(2):
         text = "\n".join(["city,price,words,tags,age,label", *lines])
         (source / f"{number}.csv").write_text(text + "\n")
-    (_, remarks), _ = score(tmp_path, model, source)
+    (_, remarks, _), _ = score(tmp_path, model, source)
     assert remarks == ["truncated lists: tags 2, words 2", "ignored columns: label"]
 
 
