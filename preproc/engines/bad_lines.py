@@ -125,10 +125,11 @@ def has_mixed_line_ends(path: str) -> bool:
 
 
 def line_of_record(path: str, record: int) -> int:
-    """Returns the number of the line, from 1, of a record of a file without empty records."""
+    """Returns the number of the line, from 1, of a record of a file, whose blank lines do
+    not count."""
     with pa.input_stream(path, compression="detect") as stream:
         lines = enumerate(io.TextIOWrapper(stream, "latin-1"), 1)
-        numbers = (number for number, line in lines if line.strip("\r\n"))
+        numbers = (number for number, line in lines if line.strip(" \t\r\n\f\v"))
         return next(itertools.islice(numbers, record - 1, None))
 
 

@@ -23,6 +23,7 @@ from preproc.engines.engine import (
     check_equal_rows,
     has_row_order,
     loses_row_order,
+    source_name,
 )
 from preproc.engines.text_tables import (
     create_table,
@@ -97,7 +98,7 @@ class DuckDBBackend(DuckDBSession):
 
     def place(self, table: ibis.Table, row: int, column: str | None = None) -> str:
         """See `Engine`."""
-        chunks = self._chunks[table.get_name()]
+        chunks = self._chunks[source_name(table)]
         chunk = next((c for c in chunks if column in c.columns), chunks[0])
         ((part, first),) = self._rows(
             f"""
@@ -144,6 +145,7 @@ class DuckDBBackend(DuckDBSession):
                 f"CREATE OR REPLACE TABLE {identifier(name)} AS SELECT {columns} "
                 f"FROM ({self._sql(expression)})"
             )
+        self._chunks[name] = self._chunks.get(source_name(expression), [])
         return self._table(name)
 
     def map_batches(self, expression: ibis.Table, work: Work) -> list[str]:

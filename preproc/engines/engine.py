@@ -58,6 +58,7 @@ class Engine(Protocol):
         """Returns how messages call a row of a table of `read`, by its `__row`: file and row.
 
         Args:
+            table: of `read`, possibly stored again, or with more columns and fewer rows.
             column: one of its columns, which decides on the file where a table has several chunks.
         """
 
@@ -74,7 +75,8 @@ class Engine(Protocol):
         """
 
     def store_table(self, expression: ibis.Table, name: str) -> ibis.Table:
-        """Stores a result, which several queries use.
+        """Stores a result, which several queries use. `place` knows the rows of a table of `read`
+        in it.
 
         Its rows are in the order of its `order_by`. Without one, those of a result with `__part`
         and `__row` are in that order.
@@ -96,6 +98,12 @@ def fetch_row(engine: Engine, expression: ibis.Table) -> dict[str, Any]:
     """Returns the only row of a result, such as that of an aggregation."""
     (row,) = engine.fetch(expression).to_pylist()
     return row
+
+
+def source_name(table: ibis.Table) -> str:
+    """Returns the name of the stored table that a query selects from; empty: of several."""
+    names = {source.name for source in table.op().find(ops.UnboundTable)}
+    return names.pop() if len(names) == 1 else ""
 
 
 def count_rows(engine: Engine, table: ibis.Table) -> int:

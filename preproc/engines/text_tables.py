@@ -1,7 +1,7 @@
 """Tables of CSV and JSON-lines files in DuckDB, on one machine and in the tasks of Spark.
 
-All values are text as it is in the files; JSON lists and objects are their JSON text. Empty lines
-are left out.
+All values are text as it is in the files; JSON lists and objects are their JSON text. Empty lines,
+and lines of blanks only, are left out.
 """
 
 import re
@@ -31,6 +31,7 @@ _COLUMNS = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
 _LONGEST_LINE = 8 << 20
 # Larger buffers, DuckDB's default for such lines, would take much of the memory limit.
 _READER = f"store_rejects=true, max_line_size={_LONGEST_LINE}, buffer_size={_LONGEST_LINE * 4}"
+_BLANKS = "' \t\r\n\f\v'"
 # No JSON text has this character, so that a line is one field.
 _NO_DELIMITER = "\x01"
 
@@ -160,8 +161,11 @@ def _create_csv(connection, table: str, files: Sequence[str], form: TextFormat) 
         f"escape='{quote}', columns={{{types}}}, auto_detect=false, strict_mode=true, "
         f"allow_quoted_nulls=false, {_READER}",
     )
-    # An empty line of a file with one column would be a missing value.
-    where = "WHERE c0 IS NOT NULL" if len(form.names) == 1 else ""
+    where = ""
+    if len(form.names) == 1:  # an empty line would be a missing value
+        where = f"WHERE c0 = '' OR trim(c0, {_BLANKS}) <> ''"
+    elif form.delimiter == "\t":
+        where = f"WHERE coalesce({', '.join(f'c{i}' for i in range(len(form.names)))}) IS NOT NULL"
     columns = _selected(fields, files, form)
     connection.execute(
         f"CREATE TABLE {identifier(table)} AS SELECT {columns} FROM {source} {where}"
@@ -180,13 +184,15 @@ def _selected(expressions: dict[str, str], files: Sequence[str], form: TextForma
 
 def _rejects(connection, files: Sequence[str], form: TextFormat) -> BadLines:
     listed = ", ".join(map(quoted, files))
+    # Lines of blanks, which have another number of fields than rows.
+    is_blank = f"trim(csv_line, {_BLANKS}) = '' AND error_type <> 'INVALID ENCODING'"
     rows = connection.execute(
         f"""
         SELECT list_position([{listed}], file_path) - 1 AS file, line,
             min(line_byte_position) - 1, arg_min(error_type, column_idx),
             arg_min(error_message, column_idx), left(arg_min(csv_line, column_idx), 200),
             count(*) OVER ()
-        FROM reject_errors JOIN reject_scans USING (scan_id, file_id)
+        FROM reject_errors JOIN reject_scans USING (scan_id, file_id) WHERE NOT ({is_blank})
         GROUP BY file, line ORDER BY file, line LIMIT {MOST_LISTED}
         """
     ).fetchall()
@@ -244,7 +250,7 @@ def _create_json(connection, table: str, files: Sequence[str], form: TextFormat)
         FROM (
             SELECT file_index, line, CASE WHEN starts_with(ltrim(line, ' \t'), '{{')
                 THEN TRY(json_extract_string(line, [{", ".join(paths)}]::VARCHAR[])) END AS fields
-            FROM {_json_lines(files)} WHERE line IS NOT NULL
+            FROM {_json_lines(files)} WHERE trim(line, {_BLANKS}) <> ''
         )
         """
     )
@@ -268,5 +274,6 @@ def _create_json(connection, table: str, files: Sequence[str], form: TextFormat)
         for file, row, text, _ in rows
     ]
     first, *rest = sorted([*rejects.first, *bad], key=lambda line: (line.file, line.record))
-    first = first._replace(line=line_of_record(files[first.file], first.record))
+    line = first.line or line_of_record(files[first.file], first.record)
+    first = first._replace(line=line)
     return BadLines(rejects.count + rows[0][-1], (first, *rest))

@@ -11,13 +11,16 @@ from preproc.encoding.lists import SEPARATOR
 from preproc.engines.engine import Engine, fetch_row
 from preproc.fitting.expressions import (
     CODE,
+    DIGITS,
     EMPTY_LIST,
+    EXPONENT,
     INTEGER,
     POINT,
     STRINGS,
     elements,
     text,
 )
+from preproc.fitting.near_numbers import FORMATTED, SHARE, NearNumbers, near_numbers
 
 NUMBERS, IDS, OTHER = "numbers", "ids", "other"
 _LIST_SHARE = 0.01  # of the texts with a separator, from which on a column holds lists
@@ -32,11 +35,13 @@ class ColumnFacts:
         present, missing: numbers of values.
         distinct: number of different values; 0: most are different, see `continuous`.
         is_number, is_whole: whether all present values are numbers, and whole ones.
-        is_code: whether a text is a number with leading zeros or 16 digits or more.
+        is_code: whether a text is a number with leading zeros or 16 digits or more, or digits
+            with an `E` between them where all others are digits.
         has_point: whether a whole number is written as `7.0`.
         list_form: form of lists, see `expressions.elements`; empty: single values.
         hotness: length of the longest list.
         other_type: type that is neither text nor number; empty for others.
+        near_numbers: of texts of which nearly all are numbers; None for others.
     """
 
     present: int
@@ -49,6 +54,7 @@ class ColumnFacts:
     list_form: str = ""
     hotness: int = 1
     other_type: str = ""
+    near_numbers: NearNumbers | None = None
 
     @property
     def is_continuous(self) -> bool:
@@ -138,32 +144,40 @@ def _text_facts(
             rows=counts[COUNT].sum(),
             distinct=value.count(),
             numbers=_sum(counts, value.re_search(NUMBER)),
+            formatted=_sum(counts, value.re_search(FORMATTED)),
         ),
     )
     present, rows, distinct = (row[name] or 0 for name in ("present", "rows", "distinct"))
-    if is_list or (present and row["numbers"] < present):
+    numbers = row["numbers"]
+    if is_list or (present and numbers < present):
         form = _list_form(engine, counts, value, present) or (SEPARATOR if is_list else "")
         if form:
             facts = _list_facts(engine, counts, form, missing)
             # Texts of single values in JSON are not divided when they are encoded.
             if is_list or (facts.distinct <= distinct if form == SEPARATOR else facts.hotness > 1):
                 return facts
-        return ColumnFacts(present, rows - present, distinct)
+        near = None
+        if numbers + row["formatted"] >= SHARE * present:
+            near = near_numbers(engine, counts, VALUE, COUNT, present, numbers)
+        return ColumnFacts(present, rows - present, distinct, near_numbers=near)
     row = fetch_row(
         engine,
         counts.agg(
             whole=_sum(counts, value.re_search(INTEGER)),
             codes=_sum(counts, value.re_search(CODE)),
+            exponents=_sum(counts, value.re_search(EXPONENT)),
+            digits=_sum(counts, value.re_search(DIGITS)),
             points=_sum(counts, value.re_search(POINT)),
         ),
     )
+    exponents = row["exponents"] or 0
     return ColumnFacts(
         present,
         rows - present,
         distinct,
         is_number=True,
         is_whole=row["whole"] == present,
-        is_code=bool(row["codes"]),
+        is_code=bool(row["codes"] or (exponents and row["digits"] + exponents == present)),
         has_point=bool(row["points"]),
     )
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from dataloading.spec import rules
 from dataloading.spec.data_set_files import SPEC_FILE
+from preproc.arguments import MISSING_HELP, parse_missing  # noqa: F401
 from preproc.checks.report import STRICT_HELP
-from preproc.encoding.columns import MISSING_VALUES
 from preproc.fitting.fit import AUTO, MEAN, TRANSFORMATIONS
 from preproc.transcode.raw.split import DEFAULT_SHARES
 
@@ -62,11 +62,7 @@ _FLAGS = {
         "price=log,age=bins (default: auto for an --input file, none for a folder with a feature "
         "spec)",
     ),
-    "--missing_values": (
-        "TEXTS",
-        "spellings of missing values, comma-separated; the empty text is always one (default: "
-        f"{' '.join(MISSING_VALUES[1:])})",
-    ),
+    "--missing_values": ("TEXTS", MISSING_HELP),
     "--memory_limit": (
         "SIZE",
         "memory (default 1GB): DuckDB gets all but 256 MiB, the process may take some 100 MiB "
@@ -222,8 +218,3 @@ def parse_threshold(text: str | None) -> int | None:
             "2^63 - 1"
         )
     return int(text)
-
-
-def parse_missing(text: str | None) -> tuple[str, ...]:
-    """Returns the spellings of missing values, the empty text first."""
-    return MISSING_VALUES if text is None else ("", *filter(None, text.split(",")))

@@ -32,6 +32,7 @@ from preproc.engines.engine import (
     has_row_order,
     has_whole_parts,
     loses_row_order,
+    source_name,
 )
 from preproc.engines.spark.hadoop_store import HadoopStore
 from preproc.engines.spark.session import Session, SessionOptions, literal
@@ -97,7 +98,7 @@ class SparkBackend(Session):
 
     def place(self, table: ibis.Table, row: int, column: str | None = None) -> str:
         """See `Engine`."""
-        chunks = self._chunks[table.get_name()]
+        chunks = self._chunks[source_name(table)]
         chunk = next((c for c in chunks if column in c.columns), chunks[0])
         file = chunk.part_files[bisect.bisect(chunk.first_rows, row) - 1]
         first = chunk.first_rows[chunk.part_files.index(file)]
@@ -136,7 +137,9 @@ class SparkBackend(Session):
             frame = self._query(expression)
             if loses_row_order(expression):
                 frame = _by_part(frame)
-            return self._stored_table(frame, has_whole_parts(expression))
+            table = self._stored_table(frame, has_whole_parts(expression))
+        self._chunks[table.get_name()] = self._chunks.get(source_name(expression), [])
+        return table
 
     def map_batches(self, expression: ibis.Table, work: Work) -> list[str]:
         """See `Engine`."""

@@ -15,7 +15,14 @@ from preproc.fitting.infer import (
     column_facts,
     count_values,
 )
-from preproc.fitting.whole_numbers import FEW_VALUES, KindChoice, choose, measure
+from preproc.fitting.near_numbers import refuse_near_numbers
+from preproc.fitting.whole_numbers import (
+    FEW_VALUES,
+    KindChoice,
+    choose,
+    has_id_name,
+    measure,
+)
 from preproc.transcode.write import SPLIT
 
 
@@ -92,6 +99,15 @@ class RawTables:
             if name not in self._facts:
                 self._facts[name] = column_facts(engine, self.counts[name], missing, name in lists)
         return self._facts
+
+    def refuse_near_numbers(self, columns: Sequence[str]) -> None:
+        """Raises ValueError where a few texts make ids of a column of numbers; `columns`: those
+        whose kind is not stated."""
+        for name in columns:
+            near = self.facts(columns)[name].near_numbers
+            if near is not None and near.is_error and not has_id_name(name):
+                table = self.tables[self._fitted]
+                refuse_near_numbers(self.engine, table, name, near, self.missing)
 
     def choices(self, columns: Sequence[str], label: str | None) -> dict[str, KindChoice]:
         """Returns which columns of whole numbers hold ids; see `whole_numbers`."""

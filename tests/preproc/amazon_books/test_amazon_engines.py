@@ -227,9 +227,11 @@ def test_whole_data_set(name, tmp_path):
         lines.append(json.dumps(review, ensure_ascii=i % 2 == 0))
     with open(raw / "reviews_Books.json", "a", encoding="utf-8") as file:
         file.write("\n".join([*lines, '{"reviewerID": "u", "asin": "", "unixReviewTime": 7}\n']))
+    settings = {"validation_event": True, "seed": 11, "max_history": 30, "missing_values": ("",)}
     with pytest.raises(ValueError, match=r"reviews_Books.json, row 6001 .*: no asin"):
+        prepare(options(raw, name, **settings, output_path=tmp_path / "out"))
+    with pytest.raises(ValueError, match=r"row 5004 .*: no reviewerID \('nan' is a spelling"):
         prepare(options(raw, name, output_path=tmp_path / "out"))
-    settings = {"validation_event": True, "seed": 11, "max_history": 30}
     for engine in {"duckdb", name}:
         output = {"output_path": tmp_path / f"by_{engine}", "on_bad_line": "skip"}
         prepare(options(raw, engine, **settings, **output))

@@ -59,6 +59,8 @@ def test_skipped_lines(kind, tmp_path, duckdb, capsys):
     assert "row 150 (" in duckdb.place(table, 149)
     assert "row 152 (" in duckdb.place(table, 150)
     assert "row 300 (" in duckdb.place(table, 297)
+    stored = duckdb.store_table(table.mutate(c=table.b).filter(table.a != "0"), "again")
+    assert "row 152 (" in duckdb.place(stored.mutate(d=stored.c), 150)
 
 
 def test_too_many_bad_lines(tmp_path, duckdb):

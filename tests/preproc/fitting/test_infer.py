@@ -31,7 +31,7 @@ def texts(*values):
         (["1.5", "2", ".5", "1e-3"], NUMBERS, False),
         (["1", "2", "x"], IDS, False),  # one odd value
         (["0x10", "2"], IDS, False),
-        (["1e400", "2"], NUMBERS, False),
+        (["1e400", "2.5"], NUMBERS, False),
         (["007", "123"], IDS, True),  # a code with leading zeros
         (["-01", "2"], IDS, True),
         (["0", "0.5", "-0.25"], NUMBERS, False),

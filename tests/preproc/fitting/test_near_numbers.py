@@ -1,0 +1,130 @@
+"""Texts of which nearly all are numbers: formats, spellings of missing values, codes."""
+
+import pytest
+
+from preproc.encoding.columns import MISSING_VALUES
+from preproc.fitting.infer import NUMBERS, column_facts, count_values
+from preproc.fitting.near_numbers import INFINITY, plain_number, refuse_near_numbers
+
+FRACTIONS = [f"{i}.5" for i in range(400)]
+THOUSANDS, COMMA = "thousands separators", "a decimal comma"
+NAMES = iter(range(1000))
+
+
+@pytest.fixture
+def near(duckdb, read):
+    """Returns `NearNumbers` of texts, and the message of the error."""
+
+    def measure(values):
+        table = read("x,y\n" + "".join(f'"{value}",1\n' for value in values))
+        counts = count_values(duckdb, table, "x", MISSING_VALUES, f"near_{next(NAMES)}")
+        facts = column_facts(duckdb, counts, MISSING_VALUES)
+        result, message = facts.near_numbers, ""
+        if result is not None and result.is_error:
+            with pytest.raises(ValueError, match="column 'x'") as error:
+                refuse_near_numbers(duckdb, table, "x", result, MISSING_VALUES)
+            message = str(error.value)
+        return result, message
+
+    return measure
+
+
+def test_few_other_texts(near):
+    """The most frequent one is named with its row, the others after it."""
+    values = [*FRACTIONS[:19], "?", "-", "", *FRACTIONS[19:], "abc", "?"]
+    result, message = near(values)
+    assert (result.others, result.number_format) == (("?", "abc"), "")
+    assert result.share == 400 / 403
+    assert (
+        "row 20 (" in message and "99.3% of the values are numbers, but not '?', 'abc'" in message
+    )
+    assert "--missing_values '?,abc'" in message and "--categorical x" in message
+
+
+@pytest.mark.parametrize(
+    ("values", "others"),
+    [
+        ([*FRACTIONS, *"abcde"], 5),
+        ([*FRACTIONS, *"abcdefg"], 6),  # the first six of more: codes
+        ([*FRACTIONS, *["?"] * 22], None),  # less than 95 % are numbers
+        ([*map(str, range(64)), *map(str, range(64)), "?"], None),  # few numbers
+        ([*map(str, range(65)), *map(str, range(65)), "?"], 1),
+        ([*map(str, range(21)), "?"], 1),  # of which hardly any repeats
+        ([*map(str, range(20)), "?"], None),
+        ([f"{i:05}" for i in range(999)] + ["none"], None),  # with leading zeros
+        (["a", "b"] * 50, None),
+    ],
+)
+def test_numbers_and_others(values, others, near):
+    result, message = near(values)
+    assert (result and len(result.others)) == others
+    assert bool(message) == (others is not None and others <= 5)
+
+
+@pytest.mark.parametrize(
+    ("values", "number_format", "wanted"),
+    [
+        ([f"{i * 37:,}" for i in range(100)], THOUSANDS, "1036, got '1,036'"),
+        ([f"{i},50" for i in range(1, 12)], COMMA, "1.50, got '1,50'"),
+        ([f"{i},50" for i in range(10)], None, ""),  # few
+        ([f"{i}.{i:03},25" for i in range(1, 30)], THOUSANDS, "1001.25, got '1.001,25'"),
+        ([f"{i} {i:03}" for i in range(1, 30)], THOUSANDS, "1001, got '1 001'"),
+        ([f"{i}.5%" for i in range(30)], "a percent sign", "0.5, got '0.5%'"),
+        ([f"${i},000.5" for i in range(1, 30)], "a currency", "1000.5, got '$1,000.5'"),
+        ([f"{i},5 €" for i in range(30)], "a currency", "0.5, got '0,5 €'"),
+        ([f"{i}.5" for i in range(29)] + ["1,250.5"], THOUSANDS, "1250.5, got '1,250.5'"),
+        ([f"{i}-{i + 1}" for i in range(99)], None, ""),
+    ],
+)
+def test_formats(values, number_format, wanted, near):
+    result, message = near(values)
+    assert (result and result.number_format) == number_format
+    assert wanted in message
+
+
+def test_infinity(near):
+    result, message = near([f"{i}.5" for i in range(29)] + ["-Inf"])
+    assert (result.others, result.number_format) == (("-Inf",), INFINITY)
+    assert "row 30 (" in message and "but not '-Inf' (infinite)" in message
+    assert "replace it by a finite number, or --missing_values -Inf" in message
+
+
+def test_spelling_that_the_flag_cannot_have(near):
+    _, message = near([*FRACTIONS, "n/a, unknown"])
+    assert "--missing_values" not in message and "--categorical x" in message
+
+
+@pytest.mark.parametrize(
+    ("formatted", "number"),
+    [
+        ("1,234", "1234"),
+        ("-1,234,567.5", "-1234567.5"),
+        ("1.234.567", "1234567"),
+        ("1.234,5", "1234.5"),
+        ("1 234,5", "1234.5"),
+        ("1'234.5", "1234.5"),
+        ("3,5", "3.5"),
+        (",25", ".25"),
+        ("12.5 %", "12.5"),
+        ("USD 7", "7"),
+        ("-€7,25", "-7.25"),
+    ],
+)
+def test_plain_numbers(formatted, number):
+    assert plain_number(formatted) == number
+
+
+@pytest.mark.parametrize(
+    ("values", "are_numbers"),
+    [
+        (["12E5", "100", "3e2"], False),
+        (["12E5", "1.5"], True),
+        (["12E5", "-1"], True),
+        (["12E+5", "100"], True),
+    ],
+)
+def test_exponents_in_codes(values, are_numbers, duckdb, read):
+    table = read("x,y\n" + "".join(f"{value},1\n" for value in values))
+    counts = count_values(duckdb, table, "x", MISSING_VALUES, f"near_{next(NAMES)}")
+    facts = column_facts(duckdb, counts, MISSING_VALUES)
+    assert (facts.kind == NUMBERS) == are_numbers
