@@ -18,8 +18,6 @@ from preproc.encoding.encoder import Encoder
 from preproc.encoding.lists import flatten
 from preproc.encoding.vocabulary import Vocabulary
 
-_LEAST_VALUES = 30  # of a column; the share of unknown ones among fewer says little
-
 
 class BadRow(ValueError):
     """Row that cannot be scored.
@@ -78,10 +76,9 @@ def unknown_checks(unknown: UnknownValues, encoder: Encoder) -> list[MoreUnknown
     checks = []
     for column, (num_values, num_unknown) in unknown.pairs().items():
         profile = encoder.profile.get(column)
-        if profile is not None and num_values >= _LEAST_VALUES:
-            share, trained = num_unknown / num_values, profile.unknown or 0.0
-            names = (column, column, "the input")
-            checks.append(MoreUnknown(*names, share, trained, vocabulary=SCORED))
+        if profile is not None and num_values:
+            facts = (num_unknown / num_values, profile.unknown or 0.0, num_values)
+            checks.append(MoreUnknown(column, column, "the input", *facts, vocabulary=SCORED))
     return checks
 
 

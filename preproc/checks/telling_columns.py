@@ -243,7 +243,7 @@ def row_numbers(
         fault = ""
         if folded.startswith("unnamed:") or (is_unique and folded in _INDEX_NAMES):
             fault = "has the name of a saved index"
-        elif steps[0] and np.mean(steps == steps[0]) > _UNIQUE_SHARE:
+        elif is_unique and steps[0] and np.mean(steps == steps[0]) > _UNIQUE_SHARE:
             fault = f"grows by {steps[0]:g} with each row"
         elif is_unique and not facts[name].missing and span <= _MOST_PER_ROW * num_rows:
             fault = f"has another whole number in each row, from a range of {span:,.0f}"

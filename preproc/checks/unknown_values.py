@@ -1,5 +1,6 @@
 """Values without an id in later splits, which are far more frequent than in train."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from preproc.transcode.write import SPLIT
 
 _SMALLEST_SHARE = 0.01  # of the values of a feature; a smaller one cannot move a metric much
 _FACTOR = 2
+_ERRORS = 2  # standard errors that the share must be above that of chance
 _SAMPLE_ROWS = 1_000_000
 _CANDIDATES = 1000  # most frequent values among which an unknown one is looked for
 
@@ -41,6 +43,7 @@ class MoreUnknown(Check):
         feature, column: of the values.
         split: where they are.
         share, trained: shares of id 0 in the split and in train.
+        count: number of values in the split.
         value: what is known about the most frequent one; empty: nothing.
         vocabulary: whose vocabulary it is, one of `OWN`, `KNOWN`, `GROWN` and `SCORED`.
     """
@@ -52,12 +55,14 @@ class MoreUnknown(Check):
     split: str
     share: float
     trained: float
+    count: int
     value: str = ""
     vocabulary: str = "own"
 
     @property
     def level(self) -> str:
-        return WARNING if is_far_above(self.share, self.trained) else PASSED
+        error = math.sqrt(self.share * (1 - self.share) / max(self.count, 1))
+        return WARNING if is_far_above(self.share - _ERRORS * error, self.trained) else PASSED
 
     @property
     def seen(self) -> str:
@@ -85,6 +90,7 @@ def unknown_values(
     raw: RawTables,
     encoder: Encoder,
     shares: Mapping[str, Mapping[str, float]],
+    num_rows: Mapping[str, int],
     source_of: Mapping[str, str],
     vocabulary: str,
 ) -> list[MoreUnknown]:
@@ -93,6 +99,7 @@ def unknown_values(
 
     Args:
         shares: split -> feature -> share of the values that have id 0.
+        num_rows: split -> number of rows.
         source_of: split -> the raw split that its rows are from.
         vocabulary: see `MoreUnknown`.
     """
@@ -110,7 +117,8 @@ def unknown_values(
             number = [*shares].index(split)
             value = _most_frequent(engine, raw, feature, number, source_of[split])
         names = (feature.name, feature.column, split)
-        checks.append(MoreUnknown(*names, own[split], trained, value, vocabulary))
+        count = num_rows[split] * feature.hotness
+        checks.append(MoreUnknown(*names, own[split], trained, count, value, vocabulary))
     return checks
 
 

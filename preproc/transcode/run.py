@@ -304,7 +304,10 @@ class Run:
         vocabulary = OWN
         if self._known is not None:
             vocabulary = KNOWN if self._known.growth is None else GROWN
-        self._checks += unknown_values(self._engine, raw, encoder, shares, source_of, vocabulary)
+        rows = {split: own.rows for split, own in facts.items()}
+        self._checks += unknown_values(
+            self._engine, raw, encoder, shares, rows, source_of, vocabulary
+        )
         return {**spec.metadata, METADATA: own, ENCODER_FOLDER: encoder.digest}
 
 

@@ -103,7 +103,7 @@ def test_warning_about_a_frequent_value_absent_from_train(tmp_path, capsys):
 def test_no_warning_and_only_missing_values(tmp_path, capsys):
     assert run(click_log(tmp_path / "b", ["Bern", "Oslo"] * 9, ["Bern"]), "--categorify=city") == 0
     assert "warning:" not in capsys.readouterr().out
-    folder = click_log(tmp_path / "a", ["Bern", "Oslo"] * 20, ["", "Bern", "NA", "Oslo"])
+    folder = click_log(tmp_path / "a", ["Bern", "Oslo"] * 20, ["", "Bern", "NA", "Oslo"] * 9)
     assert run(folder, "--categorify=city") == 0
     output = capsys.readouterr().out
     assert "50.00% of the values of test have id 0, but only 0.00% of train" in output
