@@ -44,6 +44,7 @@ def prepare(options: AmazonOptions) -> dict[str, int]:
             log = _read_log(options, engine, scratch)
             say(f"staged {log.num_events:,} events; left out {log.num_bad:,} bad lines or rows")
             numbered = number_log(options, engine, log, scratch)
+        say(numbered.ties.seen)
         users = numbered.num_users_before - numbered.num_users
         events = log.num_events - int(numbered.num_events.sum())
         say(

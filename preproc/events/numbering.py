@@ -18,6 +18,7 @@ from preproc.encoding.encoder import Encoder
 from preproc.encoding.profile import ColumnProfile
 from preproc.encoding.vocabulary import Vocabulary
 from preproc.engines.engine import ROW, Engine
+from preproc.events.ties import TIE_ORDER
 from preproc.sources.chunk import SourceChunk
 
 _ROW_GROUP_ROWS = 1 << 17
@@ -28,7 +29,7 @@ class NumberedEvents:
     """Kept events and their numbers.
 
     Attributes:
-        events: ids of user and item, int32, and time; ordered by user, time, item.
+        events: ids of user and item, int32, and time; ordered by user, time, tie order.
         vocabularies: "user", "item" -> Parquet file of value and count of kept events, by id.
     """
 
@@ -61,7 +62,7 @@ def number(
     """Leaves out users with fewer than `min_events` events, and numbers the others' events.
 
     Args:
-        events: user, item, time.
+        events: user, item, time, tie_order; see `ties.order_ties`.
         first_id: the first id; ids follow the values, integers or the bytes of text.
         least: flag, `min_events` and unit for the error where no user is left.
         folder: for the vocabularies.
@@ -82,11 +83,15 @@ def number(
     paths = {kind: folder / f"{kind}_values.parquet" for kind in ("user", "item")}
     _write_counted(engine, by_user.filter(by_user["count"] >= min_events), paths["user"])
     users = read_ids(engine, paths["user"], first_id)
-    kept = events.join(users, events.user == users.value).select("item", "time", user="id")
+    kept = events.join(users, events.user == users.value).select(
+        "item", "time", TIE_ORDER, user="id"
+    )
     _write_counted(engine, kept.group_by(value="item").aggregate(count=kept.count()), paths["item"])
     items = read_ids(engine, paths["item"], first_id)
-    numbered = kept.join(items, kept.item == items.value).select("user", "time", item="id")
-    ordered = numbered.order_by("user", "time", "item")
+    numbered = kept.join(items, kept.item == items.value).select(
+        "user", "time", TIE_ORDER, item="id"
+    )
+    ordered = numbered.order_by("user", "time", TIE_ORDER)
     return NumberedEvents(engine, ordered, paths, before["users"], int(before["events"]))
 
 

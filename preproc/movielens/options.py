@@ -37,8 +37,9 @@ class MovieLensOptions(SparkMachineOptions):
     item_column: str = flag("movieId", "of CSV: what: integers or text", "CSV")
     timestamp_column: str = flag(
         "timestamp",
-        "of CSV: when: numbers, or times like 2014-07-23 12:30:00 in UTC. Of interactions at the "
-        "same time, that with the larger item counts as the later",
+        "of CSV: when: numbers, or times like 2014-07-23 12:30:00 in UTC. "
+        "Interactions of a user at the same time keep the order of their rows; where that is by "
+        "item, it is drawn at random",
         "CSV",
     )
     delimiter: str = flag(

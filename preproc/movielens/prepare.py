@@ -102,7 +102,8 @@ def _say(what: str) -> None:
 
 def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Interactions:
     with open_engine(options.engine, scratch, **options.engine_settings()) as engine:
-        numbered, counts = number_ratings(engine, options, scratch)
+        numbered, counts, ties = number_ratings(engine, options, scratch)
+        _say(ties.seen)
         splits = (TEST, VALIDATION) if options.validation else (TEST,)
         _check_memory(options, counts["interactions"], counts["users"] * len(splits))
         last = np.zeros((counts["users"], len(splits)), np.int32)

@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 from ibis.expr import types as ir
 
-from preproc.engines.engine import Engine
+from preproc.engines.engine import ROW, Engine
 from preproc.events.numbering import NumberedEvents, number
 from preproc.events.raw_table import key_value, read_raw
+from preproc.events.ties import TiedEvents, order_ties
 from preproc.events.times import time_number
 from preproc.movielens.options import MovieLensOptions
 from preproc.movielens.source_files import DAT
@@ -24,7 +25,8 @@ def read_ratings(engine: Engine, options: MovieLensOptions) -> tuple[ir.Table, i
     """Reads the files of a log: user and item, any text without blanks around it, and time.
 
     Returns:
-        the first rating of each item by a user, and the number of rows.
+        the first rating of each item by a user: its time, and the number of the first row of the
+            two; and the number of rows.
 
     Raises:
         ValueError: a column is missing, a row is malformed or lacks a user, an item or a time, a
@@ -54,8 +56,8 @@ def read_ratings(engine: Engine, options: MovieLensOptions) -> tuple[ir.Table, i
             fault = f"{value!r}, with blanks around it; write all without"
         raise ValueError(f"{place}: {titles[column]} is {fault}")
     keys = {key: key_value(rows[key], key in integers) for key in _KEYS[:2]}
-    typed = rows.select(**keys, time=time_number(ratings, "time" in integers))
-    firsts = typed.group_by("user", "item").aggregate(time=typed.time.min())
+    typed = rows.select(**keys, time=time_number(ratings, "time" in integers), row=rows[ROW])
+    firsts = typed.group_by("user", "item").aggregate(time=typed.time.min(), row=typed.row.min())
     return engine.store_table(firsts, "events"), ratings.num_rows
 
 
@@ -66,21 +68,22 @@ def _is_blank(text: ir.StringValue) -> ir.BooleanValue:
 
 def number_ratings(
     engine: Engine, options: MovieLensOptions, folder: Path
-) -> tuple[NumberedEvents, dict[str, int]]:
+) -> tuple[NumberedEvents, dict[str, int], TiedEvents]:
     """Reads a log, leaves out what does not count, and numbers users and items from 0.
 
     Returns:
         the events, and numbers of kept and dropped rows; a duplicate has the user and item of an
-        earlier row.
+        earlier row; and the ties.
 
     Raises:
         ValueError: as `read_ratings`, or no user has `--min_ratings` items.
     """
     events, num_rows = read_ratings(engine, options)
     least = f"--min_ratings {options.min_ratings} items"
+    events, ties = order_ties(engine, events, options.seed)
     numbered = number(engine, events, options.min_ratings, FIRST_ID, least, folder)
     num_users, kept = numbered.num_values("user"), int(numbered.num_of_users().sum())
-    return numbered, {
+    counts = {
         "users": num_users,
         "items": numbered.num_values("item"),
         "interactions": kept,
@@ -88,6 +91,7 @@ def number_ratings(
         "users_left_out": numbered.num_users_before - num_users,
         "interactions_left_out": numbered.num_events_before - kept,
     }
+    return numbered, counts, ties
 
 
 def without_last(

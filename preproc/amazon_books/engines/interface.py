@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from preproc.events.ties import TiedEvents
+
 
 @dataclass(frozen=True)
 class NumberedLog:
@@ -14,7 +16,7 @@ class NumberedLog:
     a value below all others, so that it has id 1 where it occurs.
     """
 
-    # a file of int32, the item ids of all kept events, by user id, then time, then item id
+    # a file of int32, the item ids of all kept events, by user id, then time, then tie order
     events: Path
     num_events: np.ndarray  # how many of these each user has, int64 [num_users], by user id from 1
     # user_features, item_features: the ids of each feature, int32 [num_users + 1] and
@@ -23,6 +25,7 @@ class NumberedLog:
     item_features: tuple[np.ndarray, ...]
     num_items: int  # how many items occur
     num_users_before: int  # users of the log, also those with too few events
+    ties: TiedEvents
     # of each feature, as messages call it: users or items that have no value of it
     num_missing: dict[str, int] = field(default_factory=dict)
     # "user" and "item" -> Parquet file of the raw values in the order of their ids, and of their

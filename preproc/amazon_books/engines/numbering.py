@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from ibis.expr import types as ir
 
 from preproc.amazon_books.engines.features import number_features
 from preproc.amazon_books.engines.interface import NumberedLog
@@ -11,6 +12,7 @@ from preproc.amazon_books.options import AmazonOptions
 from preproc.arguments import no_user_left
 from preproc.engines.engine import Engine
 from preproc.events.numbering import number, read_ids, write_batches
+from preproc.events.ties import order_ties
 
 FIRST_ID = 1
 
@@ -27,10 +29,11 @@ def number_log(options: AmazonOptions, engine: Engine, log: EventLog, folder: Pa
     events, least = folder / "events.bin", f"--min_events {options.min_events} events"
     if not log.num_events:
         raise no_user_left(least, 0)
+    ordered, ties = order_ties(engine, log.events, options.seed)
     if options.engine == "nvtabular":
-        vocabularies, num_users_before = _by_nvtabular(options, engine, log, events)
+        vocabularies, num_users_before = _by_nvtabular(options, engine, ordered, events)
     else:
-        numbered = number(engine, log.events, options.min_events, FIRST_ID, least, folder)
+        numbered = number(engine, ordered, options.min_events, FIRST_ID, least, folder)
         vocabularies, num_users_before = numbered.vocabularies, numbered.num_users_before
         with open(events, "wb") as file:
             for _, items in numbered.pairs():
@@ -48,19 +51,20 @@ def number_log(options: AmazonOptions, engine: Engine, log: EventLog, folder: Pa
         item_features=ids["item"],
         num_items=pq.read_metadata(vocabularies["item"]).num_rows,
         num_users_before=num_users_before,
+        ties=ties,
         num_missing=missing,
         vocabularies=vocabularies,
     )
 
 
 def _by_nvtabular(
-    options: AmazonOptions, engine: Engine, log: EventLog, target: Path
+    options: AmazonOptions, engine: Engine, ordered: ir.Table, target: Path
 ) -> tuple[dict[str, Path], int]:
     from preproc.amazon_books.engines.nvtabular_engine import AmazonNVTabularEngine
 
     folder = target.parent
     events = folder / "events.parquet"
-    write_batches(engine.batches(log.events), events)
+    write_batches(engine.batches(ordered), events)
     with AmazonNVTabularEngine(options, folder) as nvtabular, nvtabular.explained_errors():
         result = nvtabular.number([events], options.min_events, target)
     events.unlink()

@@ -22,11 +22,13 @@ import pyarrow.parquet as pq
 from preproc.amazon_books.engines.interface import running_total
 from preproc.amazon_books.options import AmazonOptions
 from preproc.arguments import no_user_left
+from preproc.events.ties import TIE_ORDER
 from runtime.files.disk import allocate
 
 # NVTabular's ids are 0 for padding, 1 for missing values, 2 for those that it does not know, and
 # from then on those of the values that it does.
 FIRST_ID = 3
+_ORDER = ("time", TIE_ORDER)
 _KINDS = ("user", "item")
 _MIN_MEMORY_BYTES = 768 << 20
 # Memory in addition to partitions and values: Python, Arrow, Dask and NVTabular (about 220 MiB),
@@ -89,7 +91,7 @@ class AmazonNVTabularEngine:
     ) -> tuple[dict[str, Path], int]:
         """Writes `NumberedLog.events`, and the vocabularies next to it.
 
-        files: of user, item and time.
+        files: of user, item, time and tie_order.
 
         Returns:
             `NumberedLog.vocabularies` and `NumberedLog.num_users_before`.
@@ -112,7 +114,9 @@ class AmazonNVTabularEngine:
                 most = pc.max(every_user["count"]).as_py()
                 raise no_user_left(f"--min_events {min_events} events", most)
             user_ids = ["user"] >> ops.Categorify(vocabs=_vocabulary("user", users, work))
-            kept = user_ids + ["item", "time"] >> ops.Filter(lambda log: log["user"] >= FIRST_ID)
+            kept = user_ids + ["item", "time", TIE_ORDER] >> ops.Filter(
+                lambda log: log["user"] >= FIRST_ID
+            )
             events = self._stored(events, kept, work / "kept")
             items = self._counted(events, "item", work).sort_by("value")
             item_ids = ["item"] >> ops.Categorify(vocabs=_vocabulary("item", items, work))
@@ -120,7 +124,11 @@ class AmazonNVTabularEngine:
             for counted, path in zip((users, items), vocabularies.values(), strict=True):
                 pq.write_table(counted, path)
             self._write_events(
-                events, ["user", "time"] + item_ids, users["count"].to_numpy(), target, work
+                events,
+                ["user", "time", TIE_ORDER] + item_ids,
+                users["count"].to_numpy(),
+                target,
+                work,
             )
         return vocabularies, len(every_user)
 
@@ -163,7 +171,7 @@ class AmazonNVTabularEngine:
         return self._dataset(sorted(folder.glob("*.parquet")))
 
     def _write_events(self, dataset, ids, num_events: np.ndarray, target: Path, work: Path) -> None:
-        """Writes the item ids of all events where their users' are; ids: (user, time, item)."""
+        """Writes the item ids of all events where their users' are; ids: the columns."""
         import dask
         from merlin.core.dispatch import to_arrow
 
@@ -183,13 +191,13 @@ class AmazonNVTabularEngine:
             events[places + np.arange(len(items))] = items - FIRST_ID + 1
 
         by_user = self._nvtabular.ops.Groupby(
-            groupby_cols=["user"], sort_cols=["time", "item"], aggs={"item": "list"}
+            groupby_cols=["user"], sort_cols=list(_ORDER), aggs={"item": "list"}
         )
         with dask.config.set(temporary_directory=str(work)):
             workflow = self._nvtabular.Workflow(ids)
             workflow.fit_schema(dataset.schema)
             shuffled = workflow.transform(dataset).shuffle_by_keys(["user"], hive_data=False)
-            workflow = self._nvtabular.Workflow(["user", "item", "time"] >> by_user)
+            workflow = self._nvtabular.Workflow(["user", "item", *_ORDER] >> by_user)
             workflow.fit_schema(shuffled.schema)
             parts = workflow.transform(shuffled).to_ddf().to_delayed()
             # In one go, so that the shuffle is done once.

@@ -30,7 +30,8 @@ class EventLog:
     """Raw values are int64 or UTF-8 text.
 
     Attributes:
-        events: user, item (each of one type in all tables) and time (int64 or float64), no nulls.
+        events: user, item (each of one type in all tables), time (int64 or float64), no nulls, and
+            row, the number of the row in the log; a stored table.
         num_events: rows of `events`.
         num_bad: lines and rows that were left out.
         features: "user" or "item" -> its features, if it has any.

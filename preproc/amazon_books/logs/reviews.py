@@ -13,7 +13,7 @@ from preproc.amazon_books.logs.event_log import EventLog, FeatureTable, bad_row
 from preproc.amazon_books.logs.metadata_lines import SCHEMA, stage_metadata
 from preproc.amazon_books.options import AmazonOptions
 from preproc.engines.bad_lines import FAIL
-from preproc.engines.engine import Engine, count_rows
+from preproc.engines.engine import ROW, Engine, count_rows
 from preproc.events.raw_table import is_whole, read_raw
 from preproc.sources.chunk import SourceChunk
 
@@ -45,7 +45,7 @@ def read_reviews(options: AmazonOptions, engine: Engine, scratch: Path) -> Event
         raise bad_row(reviews, faults)
     num_bad += reviews.num_skipped
     good = reviews.without(faults)
-    events = good.select("user", "item", time=good.time.cast("int64"))
+    events = good.select("user", "item", time=good.time.cast("int64"), row=good[ROW])
     events = engine.store_table(events, "events")
     staged = [scratch / f"meta_{i}.parquet" for i in range(max(1, len(meta)))]
     pq.write_table(SCHEMA.empty_table(), staged[0])  # without metadata

@@ -14,7 +14,7 @@ from ibis.expr import types as ir
 from preproc.amazon_books.logs.event_log import EventLog, FeatureTable, bad_row
 from preproc.amazon_books.options import AmazonOptions
 from preproc.engines.bad_lines import FAIL
-from preproc.engines.engine import Engine, count_rows
+from preproc.engines.engine import ROW, Engine, count_rows
 from preproc.events.raw_table import TIME, RawTable, key_value, read_raw
 from preproc.events.times import time_number
 from preproc.sources.chunk import SourceChunk
@@ -56,7 +56,7 @@ def read_tables(options: AmazonOptions, engine: Engine) -> EventLog:
                 columns.discard(key)
     typed = {name: _typed(table, integers[name], faults[name], name) for name, table in raw.items()}
     return EventLog(
-        events=typed[_LOG].select("user", "item", "time"),
+        events=typed[_LOG].select("user", "item", "time", "row"),
         num_events=count_rows(engine, typed[_LOG]),
         num_bad=num_bad,
         features={
@@ -96,5 +96,5 @@ def _typed(
         if column != TIME
     }
     if TIME in table.names:
-        columns[TIME] = time_number(table, TIME in integers)
+        columns |= {TIME: time_number(table, TIME in integers), "row": good[ROW]}
     return table.engine.store_table(good.select(**columns), name)

@@ -1,0 +1,133 @@
+"""Order of events of one user at one time.
+
+It is that of the rows of the log, unless the log has such events in an order that follows from
+their items: sorted by item, or by a property of items. The last event of a user, which is held out,
+would be predictable from the item alone. Their order is a hash of their rows then.
+"""
+
+import math
+from dataclasses import dataclass
+
+import ibis
+from ibis.expr import types as ir
+
+from preproc.engines.engine import Engine, count_rows, fetch_row
+from preproc.fitting.expressions import hashed
+
+ROW, TIE_ORDER = "row", "tie_order"  # columns of events
+SAMPLE_EVENTS = 200_000
+_LEAST_SHARE, _LEAST_ERRORS = 0.75, 5  # of a pair of neighbours in the order of their items
+_HASH_STEP = 1 << 32  # between the orders of two hashes: no log has more rows
+
+
+@dataclass(frozen=True)
+class TiedEvents:
+    """Share of tied events, and whether their order in the log follows from their items.
+
+    Attributes:
+        events: of the log, or of a sample.
+        tied: events with another one of their user and time.
+        pairs: neighbours among the tied events, in the order of the log.
+        ascending: pairs whose second item is the larger one: as a number, or by its bytes.
+        predictable: pairs whose items also occur in other pairs.
+        predicted: of these, pairs whose second item is the one that comes later in the others.
+    """
+
+    events: int
+    tied: int
+    pairs: int
+    ascending: int
+    predictable: int
+    predicted: int
+
+    @property
+    def share(self) -> float:
+        return self.tied / max(self.events, 1)
+
+    @property
+    def of_items(self) -> str:
+        """The order of the log if it follows from the items, for messages; or empty."""
+        rules = (
+            ("ascend by item", self.ascending, self.pairs),
+            ("descend by item", self.pairs - self.ascending, self.pairs),
+            ("have the same order of items everywhere", self.predicted, self.predictable),
+        )
+        for rule, count, num in rules:
+            errors = (2 * count - num) / math.sqrt(max(num, 1))
+            if count > _LEAST_SHARE * num and errors > _LEAST_ERRORS:
+                return f"{count / num:.0%} of {num:,} neighbours {rule}"
+        return ""
+
+    @property
+    def seen(self) -> str:
+        """The ties and their order, for messages."""
+        order = "they keep the order of their rows"
+        if self.of_items:
+            order = f"in the log, {self.of_items}; their order is a hash of --seed and their rows"
+        return f"{self.share:.1%} of the events share user and time with others: {order}"
+
+
+def order_ties(engine: Engine, events: ir.Table, seed: int) -> tuple[ir.Table, TiedEvents]:
+    """Returns events with `tie_order`, by which events of one user and time are sorted.
+
+    Args:
+        events: a stored table: user, item, time, and row, the number of the row in the log.
+    """
+    ties = measure_ties(engine, events)
+    order = events[ROW]
+    if ties.of_items:
+        order = hashed(order, seed) * _HASH_STEP + order
+    return events.select("user", "item", "time", **{TIE_ORDER: order.cast("int64")}), ties
+
+
+def measure_ties(engine: Engine, events: ir.Table) -> TiedEvents:
+    """Measures the ties of events; of a large log, those of a sample, the same on every engine."""
+    num_events = count_rows(engine, events)
+    step = max(1, -(-num_events // SAMPLE_EVENTS))
+    tied = events
+    if step > 1:
+        tied = events.semi_join(events.filter(events[ROW] % step == 0), ["user", "time"])
+    group = ibis.window(group_by=["user", "time"])
+    neighbours = tied.select(
+        "item",
+        before=tied.item.lag().over(ibis.window(group_by=["user", "time"], order_by=ROW)),
+        size=tied.count().over(group),
+        is_sampled=tied[ROW] % step == 0,
+    )
+    neighbours = engine.store_table(neighbours, "ties")
+    counts = fetch_row(
+        engine,
+        neighbours.aggregate(
+            events=neighbours.is_sampled.sum(),
+            tied=(neighbours.is_sampled & (neighbours["size"] > 1)).sum(),
+            pairs=(neighbours.item != neighbours.before).sum(),
+            ascending=(neighbours.item > neighbours.before).sum(),
+        ),
+    )
+    counts |= _predicted(engine, neighbours)
+    return TiedEvents(**{name: int(count or 0) for name, count in counts.items()})
+
+
+def _predicted(engine: Engine, neighbours: ir.Table) -> dict[str, int]:
+    """Counts pairs whose order follows from the places of their items in all other pairs."""
+    pairs = neighbours.filter(neighbours.item != neighbours.before).select("item", "before")
+    ends = ibis.union(
+        pairs.select("item", sign=ibis.literal(1)),
+        pairs.select(item="before", sign=ibis.literal(-1)),
+    )
+    places = ends.group_by("item").aggregate(total=ends.sign.sum(), num=ends.count())
+    earlier = places.select(before="item", total_before="total", num_before="num")
+    each = pairs.join(places, "item").join(earlier, "before")
+    # Means of the others' signs, each times both numbers of others.
+    later, sooner = (
+        (each.total - 1) * (each.num_before - 1),
+        (each.total_before + 1) * (each.num - 1),
+    )
+    is_known = (each.num > 1) & (each.num_before > 1)
+    return fetch_row(
+        engine,
+        each.aggregate(
+            predictable=(is_known & (later != sooner)).sum(),
+            predicted=(is_known & (later > sooner)).sum(),
+        ),
+    )
