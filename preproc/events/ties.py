@@ -29,8 +29,8 @@ class TiedEvents:
         tied: events with another one of their user and time.
         pairs: neighbours among the tied events, in the order of the log.
         ascending: pairs whose second item is the larger one: as a number, or by its bytes.
-        predictable: pairs whose items also occur in other pairs.
-        predicted: of these, pairs whose second item is the one that comes later in the others.
+        predictable: pairs whose items have different mean places in other ties.
+        predicted: of these, pairs whose second item is the one that comes later in other ties.
     """
 
     events: int
@@ -86,12 +86,15 @@ def measure_ties(engine: Engine, events: ir.Table) -> TiedEvents:
     step = max(1, -(-num_events // SAMPLE_EVENTS))
     tied = events
     if step > 1:
-        tied = events.semi_join(events.filter(events[ROW] % step == 0), ["user", "time"])
-    group = ibis.window(group_by=["user", "time"])
+        sampled = events.filter(events[ROW] % step == 0)
+        tied = events.semi_join(sampled, ["user", "time"]).select("user", "item", "time", ROW)
+    rows = ibis.window(group_by=["user", "time"], order_by=ROW)
+    size = tied.count().over(ibis.window(group_by=["user", "time"]))
     neighbours = tied.select(
         "item",
-        before=tied.item.lag().over(ibis.window(group_by=["user", "time"], order_by=ROW)),
-        size=tied.count().over(group),
+        size=size,
+        before=tied.item.lag().over(rows),
+        place=2 * ibis.row_number().over(rows) + 1 - size,  # 0 in the middle
         is_sampled=tied[ROW] % step == 0,
     )
     neighbours = engine.store_table(neighbours, "ties")
@@ -109,21 +112,16 @@ def measure_ties(engine: Engine, events: ir.Table) -> TiedEvents:
 
 
 def _predicted(engine: Engine, neighbours: ir.Table) -> dict[str, int]:
-    """Counts pairs whose order follows from the places of their items in all other pairs."""
-    pairs = neighbours.filter(neighbours.item != neighbours.before).select("item", "before")
-    ends = ibis.union(
-        pairs.select("item", sign=ibis.literal(1)),
-        pairs.select(item="before", sign=ibis.literal(-1)),
-    )
-    places = ends.group_by("item").aggregate(total=ends.sign.sum(), num=ends.count())
+    """Counts pairs whose order follows from the places of their items in all other ties."""
+    tied = neighbours.filter(neighbours["size"] > 1)
+    places = tied.group_by("item").aggregate(total=tied.place.sum(), num=tied.count() - 1)
     earlier = places.select(before="item", total_before="total", num_before="num")
+    pairs = tied.filter(tied.item != tied.before).select("item", "before", "place")
     each = pairs.join(places, "item").join(earlier, "before")
-    # Means of the others' signs, each times both numbers of others.
-    later, sooner = (
-        (each.total - 1) * (each.num_before - 1),
-        (each.total_before + 1) * (each.num - 1),
-    )
-    is_known = (each.num > 1) & (each.num_before > 1)
+    # Mean places of the two items, each times both numbers of ties.
+    later = (each.total - each.place) * each.num_before
+    sooner = (each.total_before - each.place + 2) * each.num
+    is_known = (each.num > 0) & (each.num_before > 0)
     return fetch_row(
         engine,
         each.aggregate(

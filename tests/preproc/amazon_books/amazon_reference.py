@@ -4,6 +4,7 @@ from pathlib import Path
 
 from dataloading.histories.dataset import blocks
 from dataloading.spec.feature_spec import FeatureSpec
+from tests.preproc.events.hashed_rows import hashed_row
 
 _BITS = (1 << 64) - 1
 
@@ -50,16 +51,19 @@ def prepare(
     seed: int = 0,
     validation_event: bool = False,
     popularity: bool = False,
+    hashed_ties: bool = False,
 ) -> tuple[dict[str, list[tuple]], list[int]]:
     """Returns the rows of each split, and the cardinalities.
 
     Args:
         events: (user, item, time).
         item_features, user_features: for each feature, the raw value of an item or user.
+        hashed_ties: whether events of a user and time are in an order by hash.
     """
     histories = {}
-    for user, item, time in events:
-        histories.setdefault(user, []).append((time, ordered(item), item))
+    for row, (user, item, time) in enumerate(events):
+        place = hashed_row(row, seed) if hashed_ties else row
+        histories.setdefault(user, []).append((time, place, item))
     histories = {user: sorted(own) for user, own in histories.items() if len(own) >= min_events}
     users = ids_of(histories)
     items = ids_of(item for own in histories.values() for _, _, item in own)

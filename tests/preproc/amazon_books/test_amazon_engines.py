@@ -88,12 +88,14 @@ def log(engine, folder, events, users=(), items=(), files=2):
             pq.write_table(table.take(list(range(i, len(rows), files))), paths[-1])
         return engine.read([SourceChunk("parquet", tuple(paths))]).select(*names)
 
+    numbered = [(*event, row) for row, event in enumerate(events)]
+    staged = read("events", numbered, ["user", "item", "time", "row"])
     features = {}
     for kind, rows, titles in (("user", users, "abc"), ("item", items, "xyz")):
         if rows:
             columns = {f"{kind}_{i}": titles[i] for i in range(len(rows[0]) - 1)}
             features[kind] = FeatureTable(read(kind, rows, [kind, *columns]), columns)
-    return EventLog(read("events", events, ["user", "item", "time"]), len(events), 0, features)
+    return EventLog(staged, len(events), 0, features)
 
 
 def typed(values):
@@ -103,8 +105,8 @@ def typed(values):
 def expected(events, users, items, min_events):
     """Computes what `numbered` returns, in plain Python."""
     by_user = defaultdict(list)
-    for user, item, time in events:
-        by_user[user].append((time, ordered(item), item))
+    for row, (user, item, time) in enumerate(events):
+        by_user[user].append((time, row, item))
     kept = {user: sorted(by_user[user]) for user in by_user if len(by_user[user]) >= min_events}
     kept_users = sorted(kept, key=ordered)
     kept_items = sorted({item for rows in kept.values() for *_, item in rows}, key=ordered)
@@ -189,8 +191,8 @@ def test_numbers_by_hand(name, engine, tmp_path):
     items = [(name, category or None, nothing) for name, category, nothing in items]
     staged = log(engine, tmp_path, [(u, i, t / 2) for u, i, t in events], items=items)
     result = numbered(name, engine, tmp_path, staged, 3)
-    # u: c, a, c; v: c, a, b, with a = 1, b = 2, c = 3. Only a has a category.
-    assert result == ([3, 1, 3, 3, 1, 2], [3, 3], [], [[0, 2, 1, 1], [0, 1, 1, 1]], 3)
+    # u: c, a, c; v: c, b, a, with a = 1, b = 2, c = 3. Only a has a category.
+    assert result == ([3, 1, 3, 3, 2, 1], [3, 3], [], [[0, 2, 1, 1], [0, 1, 1, 1]], 3)
 
 
 def test_too_few_events(name, engine, tmp_path):

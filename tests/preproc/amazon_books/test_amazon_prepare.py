@@ -245,7 +245,8 @@ def test_musical_instruments(tmp_path):
     raw = write_raw(tmp_path / "raw", [], categories, literal=True)
     meta = ["--meta", raw / "meta_B.json"]
     result = run(tmp_path / "out", "--reviews", reviews, *meta, "--min_events", 12)
-    expected, sizes = reference.prepare(events, [categories], min_events=12, max_history=100)
+    settings = {"min_events": 12, "max_history": 100}  # the log is sorted by item
+    expected, sizes = reference.prepare(events, [categories], **settings, hashed_ties=True)
     assert result == expected
     assert len(expected["train"]) > 1000
     assert cardinalities(tmp_path / "out")[1] == sizes
@@ -261,6 +262,7 @@ def test_grocery(tmp_path):
     flags += ["--items", folder / "item_meta.csv", "--item_features", "i_category"]
     result = run(tmp_path / "out", *flags, "--min_events", 110)
     events, categories = tables[0], dict(tables[1])
-    expected, _ = reference.prepare(events, [categories], min_events=110, max_history=100)
+    settings = {"min_events": 110, "max_history": 100}  # the log is sorted by item
+    expected, _ = reference.prepare(events, [categories], **settings, hashed_ties=True)
     assert result == expected
     assert len(result["train"]) > 2000

@@ -5,6 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from preproc.engines.engine import ROW
 from preproc.engines.open_engine import open_engine
 from preproc.events.numbering import number
 from preproc.sources.chunk import SourceChunk
@@ -16,6 +17,7 @@ def numbered(folder, columns, min_events, memory_limit_bytes=1 << 30):
     pq.write_table(pa.table(columns), path)
     with open_engine("duckdb", folder, memory_limit_bytes=memory_limit_bytes, threads=2) as engine:
         log = engine.read([SourceChunk("parquet", (str(path),))])
+        log = log.select("user", "item", "time", tie_order=-log[ROW])
         result = number(engine, log, min_events, 1, f"--min {min_events} events", folder)
         users, items = (np.concatenate(ids) for ids in zip(*result.pairs(), strict=True))
     values = [pq.read_table(file).to_pylist() for file in result.vocabularies.values()]
@@ -24,12 +26,13 @@ def numbered(folder, columns, min_events, memory_limit_bytes=1 << 30):
 
 
 def test_order_of_values(tmp_path):
-    """Text by its bytes, events by user, time and item; the user "b" has too few events."""
-    log = {"user": ["é", "Z", "Z", "b", "é"], "item": ["y", "y", "x", "w", "x"]}
+    """Text by its bytes; events by user, time and tie order, which is that of the rows backwards;
+    the user "b" has too few events."""
+    log = {"user": ["é", "Z", "Z", "b", "é"], "item": ["y", "x", "y", "w", "x"]}
     users, items, *values = numbered(tmp_path, log | {"time": [2, 1, 1, 5, 3]}, 2)
     assert values == [["Z", "é"], ["x", "y"]]
     assert users.dtype == items.dtype == np.int32
-    assert (users.tolist(), items.tolist()) == ([1, 1, 2, 2], [1, 2, 2, 1])
+    assert (users.tolist(), items.tolist()) == ([1, 1, 2, 2], [2, 1, 2, 1])
 
 
 def test_order_of_numbers(tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.encoding.encoder import Encoder
 from preproc.movielens.__main__ import main
+from tests.preproc.events.hashed_rows import hashed_row
 
 CSV_HEADER = "userId,movieId,rating,timestamp"
 
@@ -18,18 +19,19 @@ def rows_of(path: Path) -> list[tuple[int, int, int]]:
         return [(int(u), int(i), int(t)) for u, i, _, t in list(csv.reader(file))[1:]]
 
 
-def split(rows, min_ratings: int, num_held: int):
-    """Returns training pairs by user, time and item, and the held-out items of each user, last
-    first; all are raw ids."""
-    first = {}
-    for user, item, time in rows:
-        first[user, item] = min(time, first.get((user, item), time))
+def split(rows, min_ratings: int, num_held: int, hashed_ties: bool = False):
+    """Returns training pairs by user and time, and the held-out items of each user, last first;
+    all are raw ids. Ties are in the order of their rows, or of a hash of these."""
+    times, places = {}, {}
+    for row, (user, item, time) in enumerate(rows):
+        times[user, item] = min(time, times.get((user, item), time))
+        places.setdefault((user, item), hashed_row(row, 0) if hashed_ties else row)
     by_user = {}
-    for (user, item), time in first.items():
-        by_user.setdefault(user, []).append((time, item))
+    for pair in sorted(times, key=lambda pair: (times[pair], places[pair])):
+        by_user.setdefault(pair[0], []).append(pair[1])
     train, stored = [], {}
     for user in sorted(by_user):
-        events = [item for _, item in sorted(by_user[user])]
+        events = by_user[user]
         if len(events) >= min_ratings:
             stored[user] = events[::-1][:num_held]
             train += [(user, item) for item in events[:-num_held]]

@@ -50,17 +50,18 @@ def generated(tmp_path_factory):
 
 
 def test_ratings_by_hand(tmp_path, by_hand, capsys):
-    """Movies 7, 8, 30, 100, 200 are items 0 to 4: numbers in the order of numbers; 55 is only user
-    11's, who is left out. User 10's movies 8 and 100 are of one time: 100 is the last. Each user
+    """Movies 7, 8, 30, 100, 200 are items 0 to 4: numbers in the order of numbers; 55 is only
+    user 11's, who is left out. User 10's movies 100 and 8 are of one time: 8, of the later row, is
+    the last. Each user
     has one unseen item."""
     data_set = prepared(tmp_path, "--input", by_hand, "--min_ratings", 4, "--valid_negative", 1)
     assert data_set.values == {"item": ["7", "8", "30", "100", "200"], "user": ["9", "10"]}
     assert list(data_set.arrays) == ["train", "test"]
     assert list(data_set.arrays["train"]) == ["user", "item"]
     assert data_set.arrays["train"]["user"].tolist() == [0, 0, 0, 1, 1, 1]
-    assert data_set.arrays["train"]["item"].tolist() == [4, 3, 2, 2, 0, 1]
+    assert data_set.arrays["train"]["item"].tolist() == [4, 3, 2, 2, 0, 3]
     assert data_set.arrays["test"]["user"].tolist() == [0, 0, 1, 1]
-    assert data_set.arrays["test"]["item"].tolist() == [0, 1, 3, 4]
+    assert data_set.arrays["test"]["item"].tolist() == [0, 1, 1, 4]
     assert data_set.arrays["test"]["label"].tolist() == [True, False, True, False]
     features = data_set.spec.feature_spec
     assert features["user"] == {"dtype": "int32", "cardinality": 2}
@@ -93,8 +94,8 @@ def test_validation_by_hand(tmp_path, by_hand):
     flags = ("--input", by_hand, "--min_ratings", 4, "--valid_negative", 1, "--validation")
     data_set = prepared(tmp_path, *flags)
     assert data_set.arrays["train"]["item"].tolist() == [4, 3, 2, 0]
-    assert data_set.arrays["test"]["item"].tolist() == [0, 1, 3, 4]
-    assert data_set.arrays["validation"]["item"].tolist() == [2, 1, 1, 4]
+    assert data_set.arrays["test"]["item"].tolist() == [0, 1, 1, 4]
+    assert data_set.arrays["validation"]["item"].tolist() == [2, 1, 3, 4]
     assert data_set.spec.metadata["validation_samples_per_series"] == 2
 
 
@@ -240,13 +241,14 @@ def test_seeds_memory_and_temp_dir(tmp_path, generated, monkeypatch):
 
 
 def test_movielens_latest_small(tmp_path, root):
-    """The real log: 610 users with 20 ratings or more, no duplicates, many equal times."""
+    """The real log: 610 users with 20 ratings or more, no duplicates, many equal times; it is
+    sorted by user and movie."""
     folder = root.parent / "shared/data/movielens_latest_small"
     if not folder.is_dir():
         pytest.skip(f"the real ratings are not there: {folder}")
     data_set = prepared(tmp_path, "--path", folder, "--validation")
     assert list(data_set.spec.metadata["counts"].values()) == [610, 9724, 100_836, 0, 0, 0]
-    assert_is(data_set, *split(rows_of(folder / "ratings.csv"), 20, 2))
+    assert_is(data_set, *split(rows_of(folder / "ratings.csv"), 20, 2, True))
 
 
 def test_existing_output(tmp_path, by_hand, capsys):
