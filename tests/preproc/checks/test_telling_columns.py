@@ -1,4 +1,4 @@
-"""Columns that tell the label or the row are left out, honest ones are not."""
+"""Columns that predict the label or the row are left out, honest ones are not."""
 
 import csv
 
