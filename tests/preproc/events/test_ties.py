@@ -24,9 +24,9 @@ def ordered(folder, events, seed=0, name="duckdb"):
     with open_engine(name, folder, memory_limit_bytes=3 << 30, threads=2) as engine:
         rows = engine.read([SourceChunk("parquet", (str(path),))])
         log = engine.store_table(rows.select("user", "item", "time", row=rows[ROW]), "events")
-        result, found = order_ties(engine, log, seed)
+        result, tied = order_ties(engine, log, seed)
         orders = engine.fetch(result.order_by("user", "time", "tie_order"))
-    return orders.to_pylist(), found
+    return orders.to_pylist(), tied
 
 
 def drawn(key=None, num_users=50, items=range(20)):
@@ -39,11 +39,11 @@ def drawn(key=None, num_users=50, items=range(20)):
 def test_ties_by_hand(tmp_path):
     """User 1 has three events at time 5, of which two are of one item; user 2 has no tie."""
     events = [(1, 9, 5), (2, 3, 5), (1, 9, 5), (1, 4, 5), (1, 9, 6), (2, 4, 6)]
-    rows, found = ordered(tmp_path, events)
-    assert found == TiedEvents(events=6, tied=3, pairs=1, ascending=0, predictable=0, predicted=0)
+    rows, tied = ordered(tmp_path, events)
+    assert tied == TiedEvents(events=6, tied=3, pairs=1, ascending=0, predictable=0, predicted=0)
     assert [row["tie_order"] for row in rows] == [0, 2, 3, 4, 1, 5]
     assert (
-        found.seen
+        tied.seen
         == "50.0% of the events share user and time with others: they keep the order of their rows"
     )
 
@@ -61,9 +61,9 @@ def test_ties_by_hand(tmp_path):
 )
 def test_orders(tmp_path, name, key, words):
     events = drawn(key)
-    rows, found = ordered(tmp_path, events, 5, name)
-    assert words in found.of_items
-    assert bool(found.of_items) == bool(words)
+    rows, tied = ordered(tmp_path, events, 5, name)
+    assert words in tied.of_items
+    assert bool(tied.of_items) == bool(words)
     place = [hashed_row(row, 5) if words else row for row in range(len(events))]
     expected = sorted(range(len(events)), key=lambda row: (events[row][0], place[row]))
     assert [(row["user"], row["item"], row["time"]) for row in rows] == [
@@ -89,7 +89,7 @@ def test_sample(tmp_path, monkeypatch):
     monkeypatch.setattr(ties, "SAMPLE_EVENTS", 200)
     events = [(u, i, 7 + i * (u % 2)) for u in range(1000) for i in range(2)]
     random.Random(0).shuffle(events)
-    found = ordered(tmp_path, events)[1]
-    assert found.events == 200
-    assert 0.4 < found.share < 0.6
-    assert found.pairs == pytest.approx(found.tied, abs=20)
+    tied = ordered(tmp_path, events)[1]
+    assert tied.events == 200
+    assert 0.4 < tied.share < 0.6
+    assert tied.pairs == pytest.approx(tied.tied, abs=20)
