@@ -2,6 +2,11 @@
 
 An id wins where the smoothed mean of the label per value predicts held-out rows better than the
 mean per quantile bin; an amount wins where the bins do. Five folds of the training rows.
+
+Columns with at most `FEW_VALUES` different values are ids. Once models read numbers as bins with a
+vector each, that limit is the number of bins: up to it, bins per value are ids and amounts at once.
+Until then, up to that number of values, a value is compared with it and its two neighbors together,
+as bins of one value each would be the ids.
 """
 
 import re
@@ -23,8 +28,22 @@ _SURE = 5.0  # standard errors
 _ROWS_PER_VALUE = 2
 _SAMPLE_ROWS = 1_000_000
 _COLUMNS = 8  # fetched at a time
-_ID_WORDS = {"id", "ids", "uid", "sku", "zip", "zipcode", "postcode", "code", "userid", "itemid"}
-_ID_NAMES = {"user", "item"}
+# Last words of names of ids, those that need a word before them, and whole names.
+_ID_WORDS = {"id", "ids", "uid", "userid", "itemid", "uuid", "guid", "key", "hash", "code", "phone"}
+_ID_WORDS |= {
+    "sku",
+    "isbn",
+    "ean",
+    "upc",
+    "asin",
+    "barcode",
+    "zip",
+    "zipcode",
+    "postcode",
+    "postal",
+}
+_NUMBER_WORDS = {"number", "no", "nr", "nbr"}
+_ID_NAMES = {"user", "item", "customer", "product", "store", "shop", "movie", "session", "device"}
 
 
 class KindChoice(NamedTuple):
@@ -35,9 +54,10 @@ class KindChoice(NamedTuple):
 
 
 def has_id_name(name: str) -> bool:
-    """Returns whether a column is called like an id: `user`, `sku`, `..._id`, `...Id`."""
-    words = re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", name) or [name]
-    return words[-1].lower() in _ID_WORDS or name.lower() in _ID_NAMES
+    """Returns whether a column is called like an id: `user`, `sku`, `..._id`, `order_no`."""
+    words = [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)] or [name]
+    is_numbered = len(words) > 1 and words[-1] in _NUMBER_WORDS
+    return words[-1] in _ID_WORDS or is_numbered or name.lower() in _ID_NAMES
 
 
 def choose(name: str, rows: int, distinct: int, z: float | None) -> KindChoice:
@@ -51,16 +71,19 @@ def choose(name: str, rows: int, distinct: int, z: float | None) -> KindChoice:
     if distinct <= FEW_VALUES:
         return KindChoice(True)
     named = has_id_name(name)
-    if z is None:
-        return KindChoice(named, "by its name; no label to compare with" if named else "")
-    if z > _SURE and rows >= _ROWS_PER_VALUE * distinct:
+    if z is not None and z > _SURE and rows >= _ROWS_PER_VALUE * distinct:
         return KindChoice(
             True, f"ids predict the label better than bins by {z:.0f} standard errors"
         )
-    if z < -_SURE:
+    if z is not None and z < -_SURE:
         reason = f"bins predict the label better than ids by {-z:.0f} standard errors"
         return KindChoice(False, reason if named else "")
-    return KindChoice(named, "by its name; the label does not decide" if named else "")
+    kind = "an id by its name" if named else "an amount, as the name is not that of an id"
+    if z is None:
+        return KindChoice(named, f"{kind}; no label to compare with")
+    if z > _SURE:
+        return KindChoice(named, f"{kind}; values repeat too rarely to compare")
+    return KindChoice(named, f"{kind}; the label does not decide ({z:.1f} standard errors)")
 
 
 def measure(
@@ -121,12 +144,7 @@ def advantage(rows: np.ndarray, clicks: np.ndarray) -> float | None:
     total = rows.sum()
     if not 0 < clicks.sum() < total:
         return None
-    own = rows.sum(axis=0)
-    middle = np.cumsum(own) - own / 2
-    bins = np.minimum((middle / total * _BINS).astype(np.int64), _BINS - 1)
-    is_first = np.diff(bins, prepend=-1) > 0  # value of its bin
-    firsts, places = np.flatnonzero(is_first), np.cumsum(is_first) - 1
-    binned, binned_clicks = (np.add.reduceat(v, firsts, axis=1) for v in (rows, clicks))
+    binned, binned_clicks, places = _binned(rows, clicks)
     gain, squares = 0.0, 0.0
     for fold in range(len(rows)):
         by_id = _losses(rows, clicks, fold)
@@ -139,6 +157,25 @@ def advantage(rows: np.ndarray, clicks: np.ndarray) -> float | None:
     mean = gain / total
     deviation = np.sqrt(max(squares / total - mean * mean, 0.0))
     return float(mean / (deviation / np.sqrt(total) + 1e-12))
+
+
+def _binned(rows: np.ndarray, clicks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns both numbers of bins [folds, bins], and the bin of each value."""
+    own = rows.sum(axis=0)
+    if len(own) <= _BINS:  # a neighbor counts no more than the value itself
+        before, after = np.minimum(1, own[:-1] / own[1:]), np.minimum(1, own[1:] / own[:-1])
+        windows = []
+        for counts in (rows, clicks):
+            window = counts.astype(np.float64)
+            window[:, 1:] += counts[:, :-1] * after
+            window[:, :-1] += counts[:, 1:] * before
+            windows.append(window)
+        return *windows, np.arange(len(own))
+    middle = np.cumsum(own) - own / 2
+    bins = np.minimum((middle / own.sum() * _BINS).astype(np.int64), _BINS - 1)
+    is_first = np.diff(bins, prepend=-1) > 0  # value of its bin
+    firsts, places = np.flatnonzero(is_first), np.cumsum(is_first) - 1
+    return *(np.add.reduceat(v, firsts, axis=1) for v in (rows, clicks)), places
 
 
 def _losses(rows: np.ndarray, clicks: np.ndarray, fold: int) -> tuple[np.ndarray, np.ndarray]:

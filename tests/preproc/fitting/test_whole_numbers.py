@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from preproc.fitting.whole_numbers import KindChoice, advantage, choose, has_id_name, measure
+from preproc.fitting.whole_numbers import (
+    KindChoice,
+    _binned,
+    advantage,
+    choose,
+    has_id_name,
+    measure,
+)
 
 
 @pytest.mark.parametrize(
@@ -14,11 +21,12 @@ from preproc.fitting.whole_numbers import KindChoice, advantage, choose, has_id_
             for name in ("user", "Item", "id", "user_id", "userId", "USER_ID", "shop id")
         ),
         *((name, True) for name in ("sku", "zip", "zip_code", "ids", "account-ID", "uid")),
+        *((name, True) for name in ("PostalCode", "zip5", "phone_number", "order_no", "store_nbr")),
         *(
             (name, False)
             for name in ("price", "paid", "valid", "period", "user_age", "code_length")
         ),
-        *((name, False) for name in ("", "цена", "items")),
+        *((name, False) for name in ("", "цена", "items", "number", "no", "number_of_rooms")),
     ],
 )
 def test_names(name, expected):
@@ -52,8 +60,34 @@ def test_reasons():
     assert choose("user_id", 100, 50, -9.0).reason == (
         "bins predict the label better than ids by 9 standard errors"
     )
-    assert choose("user_id", 100, 50, 0.0).reason == "by its name; the label does not decide"
-    assert choose("price", 100, 50, 0.0).reason == ""
+    unclear = "; the label does not decide (0.1 standard errors)"
+    assert choose("user_id", 100, 50, 0.1).reason == "an id by its name" + unclear
+    amount = "an amount, as the name is not that of an id"
+    assert choose("price", 100, 50, 0.1).reason == amount + unclear
+    assert choose("price", 100, 50, None).reason == f"{amount}; no label to compare with"
+    assert choose("price", 100, 60, 9.0).reason == (
+        f"{amount}; values repeat too rarely to compare"
+    )
+    assert choose("price", 100, 50, -9.0).reason == ""
+
+
+def test_neighbors_of_few_values():
+    """Up to 64 values: bins of a value and its neighbors, which count no more than itself."""
+    rows, clicks = np.array([[1, 2, 8]]), np.array([[1, 0, 4]])
+    binned, binned_clicks, places = _binned(rows, clicks)
+    np.testing.assert_allclose(binned, [[1 + 1, 2 + 1 + 2, 8 + 2]])
+    np.testing.assert_allclose(binned_clicks, [[1 + 0, 0 + 1 + 1, 4 + 0]])
+    assert places.tolist() == [0, 1, 2]
+    binned, _, places = _binned(np.ones((1, 128)), np.ones((1, 128)))
+    assert binned.tolist() == [[2] * 64] and places.tolist() == [i // 2 for i in range(128)]
+
+
+def test_ids_and_amounts_of_few_values():
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 40, 8000)
+    rates = {"id": rng.beta(2, 4, 40)[values], "amount": 0.1 + values / 80}
+    z = {n: advantage(*counted(values, rng.random(8000) < rate)) for n, rate in rates.items()}
+    assert z["id"] > 5 and z["amount"] < 0
 
 
 def columns(num_rows=20_000):

@@ -130,7 +130,7 @@ def test_printed_spec(data_set, tmp_path, capsys):
     assert run(path, "--label=bought", output=tmp_path / "a") == 0
     output = capsys.readouterr().out
     assert re.search("price: {dtype: float32}.*numbers, 320 different, 20.00% missing", output)
-    assert re.search("user_id: .*by its name; the label does not decide", output)
+    assert re.search("user_id: .*an id by its name; ", output)
     assert re.search("ids: .*lists of up to 2, 7 different", output)
     assert "# left out: empty (no value)" in output
     text = output[: output.index("\n\n")]
