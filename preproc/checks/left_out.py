@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from preproc.checks.report import PASSED
+from preproc.checks.scale import constant_columns
 from preproc.checks.telling_columns import (
     LeftOutColumn,
     row_numbers,
@@ -31,7 +32,7 @@ def left_out_columns(
     }
     (table,) = raw.tables.values()
     own = {name: facts[name] for name in kinds}
-    checks: list[LeftOutColumn] = []
+    checks: list[LeftOutColumn] = [*constant_columns(own)]
     checks += row_numbers(raw.engine, table, own, raw.missing, raw.most_rows)
     checks += unique_columns(own, kinds)
     single = {name: kind for name, kind in kinds.items() if not facts[name].list_form}

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -109,21 +110,13 @@ class Number(FeatureEncoding):
         if self.transformation == "log" and self.offset is not None:
             values = np.log(np.maximum(values + self.offset, 1.0))
         elif self.transformation == "log":
-            values = np.copysign(np.log1p(np.abs(values)), values)
+            values = signed_log(values)
         return (values - self.mean) / (self.deviation or 1.0)
 
     @functools.cached_property
     def scores(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Distinct quantiles, and the normal score of each."""
-        number = len(self.quantiles)
-        ranks = np.linspace(0, 1, number) if number > 1 else np.array([0.5])
-        distinct, index, counts = np.unique(
-            np.array(self.quantiles), return_inverse=True, return_counts=True
-        )
-        means = np.bincount(index, ranks) / counts
-        means = np.clip(means, 0.5 / number, 1 - 0.5 / number)
-        normal = NormalDist()
-        return distinct, np.array([normal.inv_cdf(rank) for rank in means])
+        """See `normal_scores`."""
+        return normal_scores(self.quantiles)
 
     def decode(self, values: ArrayLike) -> pa.Array:
         """Returns the numbers that have these encoded values, as far as the dtype resolves them;
@@ -139,6 +132,27 @@ class Number(FeatureEncoding):
         elif self.transformation == "log":
             result = np.copysign(np.expm1(np.abs(result)), result)
         return pa.array(result)
+
+
+def signed_log(values: ArrayLike) -> NDArray[np.float64]:
+    """Returns sign(x) log(1 + |x|)."""
+    values = np.asarray(values, np.float64)
+    return np.copysign(np.log1p(np.abs(values)), values)
+
+
+def normal_scores(
+    quantiles: Sequence[float],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Returns the distinct quantiles, and the normal score of each; see `Number`."""
+    number = len(quantiles)
+    ranks = np.linspace(0, 1, number) if number > 1 else np.array([0.5])
+    distinct, index, counts = np.unique(
+        np.array(quantiles), return_inverse=True, return_counts=True
+    )
+    means = np.bincount(index, ranks) / counts
+    means = np.clip(means, 0.5 / number, 1 - 0.5 / number)
+    normal = NormalDist()
+    return distinct, np.array([normal.inv_cdf(rank) for rank in means])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,11 +15,13 @@ _BITS = 30  # of a standard deviation, to which means are rounded
 
 
 class Moments(NamedTuple):
-    """Number of values in train, their mean and population standard deviation."""
+    """Number of values in train, their mean, population standard deviation, least and most."""
 
     count: int
     mean: float = 0.0
     deviation: float = 0.0
+    least: float = 0.0
+    most: float = 0.0
 
 
 def numbers_of(
@@ -62,19 +64,20 @@ def moments(engine: Engine, numbers: ir.Table, log: bool = False) -> Moments:
     first = fetch_row(engine, rows.agg(count=rows.n.sum(), least=rows.x.min(), most=rows.x.max()))
     if not first["count"]:
         return Moments(0)
-    if first["least"] == first["most"]:
-        return Moments(first["count"], first["least"], 0.0)
+    ends = first["least"], first["most"]
+    if ends[0] == ends[1]:
+        return Moments(first["count"], ends[0], 0.0, *ends)
     # Relative to a value near them, so that a small deviation around a large mean is exact, and to
     # a power of two, so that squares are finite.
-    middle = first["least"] / 2 + first["most"] / 2
-    unit = 2.0 ** (math.frexp(first["most"] / 2 - first["least"] / 2)[1] - 1)
+    middle = ends[0] / 2 + ends[1] / 2
+    unit = 2.0 ** (math.frexp(ends[1] / 2 - ends[0] / 2)[1] - 1)
     x = (rows.x - middle) / unit
     offset = fetch_row(engine, rows.agg(sum=(x * rows.n).sum()))["sum"] / first["count"]
     squares = fetch_row(engine, rows.agg(sum=((x - offset) ** 2 * rows.n).sum()))["sum"]
     mean, deviation = middle + unit * offset, unit * math.sqrt(squares / first["count"])
     step = 2.0 ** (math.frexp(deviation)[1] - _BITS)
     rounded = round(mean / step) * step if math.isfinite(mean / step) else mean
-    return Moments(first["count"], rounded, round(deviation / step) * step)
+    return Moments(first["count"], rounded, round(deviation / step) * step, *ends)
 
 
 def quantiles(engine: Engine, numbers: ir.Table, num_steps: int) -> list[float]:

@@ -18,15 +18,22 @@ from preproc.engines.engine import Engine, count_rows, fetch_row
 from preproc.fitting import distribution
 from preproc.fitting.expressions import elements, number, text
 from preproc.fitting.infer import COUNT, VALUE, ColumnFacts, count_values
+from preproc.fitting.scale import (
+    AUTO,
+    BINS,
+    LOG,
+    NONE,
+    NUM_STEPS,
+    QUANTILE,
+    STANDARDIZE,
+    Scale,
+    scale_of,
+)  # fmt: skip
 
 NUMBER, VOCABULARY, HASH, IDENTITY, LABEL = "number", "vocabulary", "hash", "identity", "label"
 MEAN = "mean"
-AUTO, STANDARDIZE, LOG, QUANTILE = "auto", "standardize", "log", "quantile"
-BINS, NONE = "bins", "none"
-TRANSFORMATIONS = (AUTO, STANDARDIZE, LOG, QUANTILE, BINS, NONE)
 _NUM_QUANTILES = 1000
 _NUM_BINS = 64
-_PROFILE_QUANTILES = 100
 _MOST_FREQUENT = 20
 _LEAST, _MOST = 2, 10  # thresholds of automatic vocabularies
 _VALUES_PER_OCCURRENCE = 500  # in train, for each occurrence that a value needs
@@ -43,7 +50,8 @@ class FeatureRequest:
         dtype: stored dtype; None: the smallest that holds the ids.
         hotness: values per row.
         transformation: of numbers, one of `TRANSFORMATIONS`.
-        fill: replaces missing numbers: `MEAN` or a number; None: they are errors.
+        fill: replaces missing numbers: `MEAN` or a number; None: they are errors. The mean is the
+            median where `AUTO` chooses another transformation than `STANDARDIZE`.
         indicator: whether a number with missing values in train gets an indicator.
         threshold: occurrences that a value needs for an id; None: `automatic_threshold`.
         size: number of buckets, or the cardinality of plain ids.
@@ -68,6 +76,7 @@ class Fit:
     Attributes:
         counts, facts: see `infer`, by column.
         rows, sample: training rows, and those of `infer.sample_of`.
+        profiles, scales: of the columns and features that were fitted.
     """
 
     engine: Engine
@@ -77,6 +86,7 @@ class Fit:
     rows: ir.Table
     sample: ir.Table
     profiles: dict[str, ColumnProfile] = field(default_factory=dict)
+    scales: dict[str, Scale] = field(default_factory=dict)
 
     def encoder(self, requests: Sequence[FeatureRequest]) -> Encoder:
         """Returns the encoder of all features, in order.
@@ -96,7 +106,7 @@ class Fit:
 
     def _number(self, request: FeatureRequest) -> Number | Bins:
         numbers, ranked = self._numbers(request.column)
-        transformation = STANDARDIZE if request.transformation == AUTO else request.transformation
+        transformation = request.transformation
         moments = distribution.moments(self.engine, numbers)
         if not moments.count and (request.fill == MEAN or transformation != NONE):
             raise ValueError(
@@ -105,25 +115,31 @@ class Fit:
             )
         missing = max(0, self._num_values(request) - moments.count)
         quantiles = functools.partial(distribution.quantiles, self.engine, ranked)
-        steps = quantiles(_PROFILE_QUANTILES)
+        steps = quantiles(NUM_STEPS)
         self._profile(request, missing, moments, tuple(steps))
         if transformation == BINS:
             least, *inner, _ = quantiles(_NUM_BINS) or (0, 0)
             # No bin below the least value, whose vector would not be trained.
             edges = tuple(float(edge) for edge in np.unique(inner) if edge > least)
             return Bins(**self._common(request, smallest_dtype(len(edges) + 2)), edges=edges)
-        scale = moments
-        if transformation == LOG:
-            scale = distribution.moments(self.engine, numbers, log=True)
+        log_moments = functools.cache(
+            functools.partial(distribution.moments, self.engine, numbers, log=True)
+        )
+        scale = scale_of(transformation, steps, moments, log_moments)
+        self.scales[request.name] = scale
+        own = log_moments() if scale.transformation == LOG else moments
         ranks = []
-        if transformation == QUANTILE:
+        if scale.transformation == QUANTILE:
             ranks = quantiles(min(_NUM_QUANTILES, max(moments.count, 2)) - 1)
-        fill = moments.mean if request.fill == MEAN else request.fill
+        fill = request.fill
+        if fill == MEAN:
+            is_mean = transformation != AUTO or scale.transformation == STANDARDIZE
+            fill = moments.mean if is_mean else steps[NUM_STEPS // 2]
         return Number(
             **self._common(request, "float32"),
-            transformation=transformation,
-            mean=scale.mean,
-            deviation=scale.deviation,
+            transformation=scale.transformation,
+            mean=own.mean,
+            deviation=own.deviation,
             quantiles=tuple(ranks),
             fill=None if fill is None else float(fill),
             indicator=f"{request.name}_missing" if request.indicator and missing else None,

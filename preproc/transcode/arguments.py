@@ -7,7 +7,8 @@ from dataloading.spec import rules
 from dataloading.spec.data_set_files import SPEC_FILE
 from preproc.arguments import MISSING_HELP, parse_missing  # noqa: F401
 from preproc.checks.report import STRICT_HELP
-from preproc.fitting.fit import AUTO, MEAN, TRANSFORMATIONS
+from preproc.fitting.fit import MEAN
+from preproc.fitting.scale import AUTO, TRANSFORMATIONS
 from preproc.transcode.raw.split import DEFAULT_SHARES
 
 TOOL = "preproc.transcode"

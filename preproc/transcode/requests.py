@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataloading.spec import rules
 from dataloading.spec.feature_spec import LABEL_CHANNEL, NUMERICAL_CHANNEL, TRAIN
 from preproc.fitting import fit
-from preproc.fitting.fit import AUTO, MEAN, FeatureRequest
+from preproc.fitting.fit import MEAN, FeatureRequest
+from preproc.fitting.scale import AUTO, BINS, NONE
 from preproc.transcode.arguments import (
     ALL,
     parse_buckets,
@@ -89,16 +90,13 @@ def feature_requests(
     numericals = spec.channels.get(NUMERICAL_CHANNEL, ())
     default = MEAN if is_table and flags.fill_missing is None else flags.fill_missing
     fills = parse_fill(default, numericals, spec.origin)
-    transforms = parse_transform(
-        flags.transform or (AUTO if is_table else fit.NONE), numericals, spec.origin
-    )
+    transforms = dict.fromkeys(numericals, AUTO if is_table else NONE)
+    transforms |= parse_transform(flags.transform, numericals, spec.origin)
     if flags.missing_indicator and not fills:
         raise ValueError("--missing_indicator marks filled values: expected --fill_missing")
     if TRAIN not in spec.sources:
         fitted = (
-            "mean"
-            if MEAN in fills.values()
-            else next(iter({*transforms.values()} - {fit.NONE}), "")
+            "mean" if MEAN in fills.values() else next(iter({*transforms.values()} - {NONE}), "")
         )
         if fitted:
             raise ValueError(
@@ -114,8 +112,8 @@ def feature_requests(
         hotness = spec.hotness(name)
         common = {"name": name, "column": name, "dtype": keys.get("dtype"), "hotness": hotness}
         if name in numericals:
-            transformation = transforms.get(name, fit.NONE)
-            common["dtype"] = None if transformation == fit.BINS else common["dtype"]
+            transformation = transforms[name]
+            common["dtype"] = None if transformation == BINS else common["dtype"]
             requests.append(
                 FeatureRequest(
                     **common,

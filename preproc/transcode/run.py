@@ -20,6 +20,7 @@ from preproc.checks.drift import moved_columns
 from preproc.checks.left_out import left_out_columns
 from preproc.checks.repeated_rows import repeated_rows
 from preproc.checks.report import PASSED, Check, Report
+from preproc.checks.scale import scales
 from preproc.checks.unknown_values import GROWN, KNOWN, OWN, unknown_values
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import Identity, Label
@@ -28,6 +29,7 @@ from preproc.encoding.vocabulary import Vocabulary
 from preproc.engines.engine import PART, ROW, Engine
 from preproc.fitting.continuous import sample_of
 from preproc.fitting.fit import Fit, largest_id
+from preproc.fitting.scale import Scale
 from preproc.sources.files import find_table
 from preproc.transcode.arguments import ROLES, parse_missing, parse_threshold
 from preproc.transcode.growth import dated, grown_encoder, lineage
@@ -59,6 +61,7 @@ class Run:
         self._request = parse_split(flags)
         parse_threshold(flags.frequency_threshold)  # before hours of reading
         self._checks: list[Check] = []
+        self._scales: Mapping[str, Scale] = {}
         spec_file = Path(flags.input) / flags.feature_spec_in
         self._is_table = flags.feature_spec_in == SPEC_FILE and not spec_file.is_file()
 
@@ -85,7 +88,8 @@ class Run:
         report = Report(tuple(self._checks))
         report.refuse_warnings(self._flags.strict)
         report.write(self._folder)
-        done = f"{summary(spec, encoder, final)}\n{report.text()}\nwritten: {self._flags.output}"
+        done = summary(spec, encoder, final, self._scales)
+        done += f"\n{report.text()}\nwritten: {self._flags.output}"
         return f"{inferred}\n\n{done}" if inferred else done
 
     def _read_spec(self) -> tuple[RawSpec, RawTables, str]:
@@ -217,7 +221,10 @@ class Run:
         fit = Fit(self._engine, self._missing, raw.counts, facts, raw.train_rows, sample)
         if known is None:
             requests = feature_requests(spec, self._flags, self._is_table, sizes)
-            return dated(fit.encoder(requests), self._flags.date), {}
+            encoder = fit.encoder(requests)
+            self._scales = fit.scales
+            self._checks += scales(fit.scales, encoder.profile)
+            return dated(encoder, self._flags.date), {}
         encoder, grown = grown_encoder(known, fit, sizes, self._flags)
         return _with_label(spec, encoder), grown
 

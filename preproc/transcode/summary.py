@@ -1,5 +1,7 @@
 """The report of `transcode` on the data set that it made."""
 
+from collections.abc import Mapping
+
 from dataloading.interactions.stored import length_of_lists
 from dataloading.spec import rules
 from dataloading.spec.data_set_files import METADATA
@@ -9,28 +11,29 @@ from preproc.encoding.encodings import HashBuckets, IdEncoding
 from preproc.encoding.numbers import Number
 from preproc.encoding.profile import ColumnProfile
 from preproc.encoding.vocabulary import Vocabulary
+from preproc.fitting.scale import Scale
 from preproc.transcode.raw.spec import RawSpec
 
-LARGE = 100  # a mean or a standard deviation above it is worth a warning
 # With an id this large and so few rows, most rows of the table would never be trained.
 _SPARSE_CARDINALITY = 1_000_000
 _SPARSE_FACTOR = 100
 
 
-def summary(spec: RawSpec, encoder: Encoder, written: FeatureSpec) -> str:
-    """Returns the report on a data set."""
+def summary(
+    spec: RawSpec, encoder: Encoder, written: FeatureSpec, scales: Mapping[str, Scale]
+) -> str:
+    """Returns the report on a data set.
+
+    Args:
+        scales: shapes of the numbers that were fitted.
+    """
     own = written.metadata[METADATA]
     lines = [f"{name}: {n:,} rows, {_rows(written, name)}" for name, n in own["rows"].items()]
-    unscaled = []
     for feature in encoder.features:
         if isinstance(feature, IdEncoding):
             lines += _id_lines(own, feature)
         elif isinstance(feature, Number):
-            lines += _number_lines(encoder, feature)
-            profile = _profile(encoder, feature)
-            size = max(abs(profile.mean or 0), profile.deviation or 0)
-            if feature.transformation == "none" and size > LARGE:
-                unscaled.append(feature.name)
+            lines += _number_lines(encoder, feature, scales.get(feature.name))
     for name, count in own.get("long_lists", {}).items():
         hotness = encoder[name].hotness
         lines.append(
@@ -39,11 +42,6 @@ def summary(spec: RawSpec, encoder: Encoder, written: FeatureSpec) -> str:
         )
     if spec.unused:
         lines.append(f"left out, in no channel: {rules.listing(spec.unused)}")
-    if unscaled and not own.keys() & {"encoded_as", "grown_from"}:
-        lines.append(
-            f"warning: {rules.listing(unscaled)}: the mean or standard deviation in train is above "
-            f"{LARGE}, so models may train badly: --transform standardize"
-        )
     return "\n".join(lines)
 
 
@@ -58,12 +56,8 @@ def _rows(written: FeatureSpec, split: str) -> str:
     return f"{own['rows'][split] // length:,} candidate lists of {length:,}"
 
 
-def _profile(encoder: Encoder, feature: Number) -> ColumnProfile:
-    return encoder.profile.get(feature.column, ColumnProfile(0, 0))
-
-
-def _number_lines(encoder: Encoder, feature: Number) -> list[str]:
-    profile = _profile(encoder, feature)
+def _number_lines(encoder: Encoder, feature: Number, scale: Scale | None) -> list[str]:
+    profile = encoder.profile.get(feature.column, ColumnProfile(0, 0))
     parts = []
     if profile.missing and feature.fill is not None:
         marked = f", marked in {feature.indicator}" if feature.indicator else ""
@@ -74,7 +68,8 @@ def _number_lines(encoder: Encoder, feature: Number) -> list[str]:
             f"standardized, mean {feature.mean:g}, standard deviation {feature.deviation:g}"
         )
     elif feature.transformation != "none":
-        parts.append(f"transformed by {feature.transformation}")
+        reason = f", as {scale}" if scale is not None and scale.is_chosen else ""
+        parts.append(f"transformed by {feature.transformation}{reason}")
     return [f"{feature.name}: {'; '.join(parts)}"] if parts else []
 
 

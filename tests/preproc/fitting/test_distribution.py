@@ -50,11 +50,11 @@ def test_moments(values, duckdb, read):
 def test_moments_without_values(duckdb, read):
     assert moments(duckdb, numbers(duckdb, read(column(["NA", "", "x"])))) == Moments(0)
     constant = read(column(["0.1", "NA", "1e-1", " 0.1 "]))
-    assert moments(duckdb, numbers(duckdb, constant)) == Moments(3, 0.1, 0.0)
+    assert moments(duckdb, numbers(duckdb, constant)) == Moments(3, 0.1, 0.0, 0.1, 0.1)
     values = {"x": [1.0, np.nan, 3.0, np.inf, None]}
-    assert moments(duckdb, numbers(duckdb, read(values))) == Moments(2, 2.0, 1.0)
+    assert moments(duckdb, numbers(duckdb, read(values))) == Moments(2, 2.0, 1.0, 1.0, 3.0)
     wide = moments(duckdb, numbers(duckdb, read({"x": [-1e200, 1e200]})))
-    assert wide == Moments(2, 0.0, pytest.approx(1e200))
+    assert wide == Moments(2, 0.0, pytest.approx(1e200), -1e200, 1e200)
 
 
 @pytest.mark.parametrize("num_steps", [1, 4, 64, 100, 999])

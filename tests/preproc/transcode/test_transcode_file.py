@@ -189,7 +189,7 @@ TYPES = {
     "big_id": (decimals(*(10**30 + i for i in range(40))), "categorical"),
     "price_id": (decimals(*(f"{i}.5" for i in range(40)), scale=1), "numerical"),
     "user_id": ([float("nan") if i % 5 == 0 else float(i) for i in range(40)], "categorical"),
-    "far_id": ([1e20 + i for i in range(40)], "numerical"),
+    "far_id": ([1e20 * (1 + i) for i in range(40)], "numerical"),
     "half": (pa.array(np.arange(40).astype(np.float16) / 2), "numerical"),
     "half_id": (pa.array(np.arange(40).astype(np.float16)), "categorical"),
     "view": (pa.array([*"ab"] * 20, pa.string_view()), "categorical"),

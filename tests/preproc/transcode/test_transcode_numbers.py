@@ -187,7 +187,7 @@ def test_one_of_two_features_of_one_file(tmp_path, capsys):
     assert stored(out, "price") == standardized([0, 1, 2], 1, np.sqrt(2 / 3))
     assert stored(out, "age") == [1, float(np.float16(2049.3)), 3]
     assert encoder_of(out)["age"].transformation == "none"
-    assert "warning: age: the mean or standard deviation" in capsys.readouterr().out
+    assert "warning: 'age': mean or standard deviation above 100" in capsys.readouterr().out
 
 
 def test_training_statistics_in_new_rows(tmp_path, capsys):
@@ -232,8 +232,9 @@ def test_defaults_of_feature_specs(tmp_path, capsys):
     folder = raw(tmp_path, split_spec(), a=rows, b="0,900,1,1,0\n")
     assert run(folder) == 0
     assert stored(tmp_path / "out", "age") == [70000, -70000]
-    lines = [line for line in capsys.readouterr().out.splitlines() if "warning" in line]
-    assert len(lines) == 1 and "warning: age: " in lines[0] and "price" not in lines[0]
+    lines = [line for line in capsys.readouterr().out.splitlines() if "warning: " in line]
+    assert len(lines) == 1 and "'age': mean or standard deviation" in lines[0]
+    assert "price" not in lines[0] and "use --transform auto" in lines[0]
     assert run(folder, f"--vocabulary={tmp_path / 'out'}", output=tmp_path / "new") == 0
     assert "--transform" not in capsys.readouterr().out, "new rows are encoded as they must be"
 

@@ -1,0 +1,108 @@
+"""Checks of scales and of constant columns, and that their remedies help."""
+
+import numpy as np
+import pytest
+
+from dataloading.spec.data_checks import read_findings
+from preproc.checks.report import NOTE, PASSED, WARNING
+from preproc.checks.scale import ChosenScales, ConstantColumn, RequestedScale, UnscaledNumbers
+from preproc.encoding.encoder import Encoder
+from preproc.fitting.scale import Scale
+from tests.preproc.transcode.test_transcode import changed, raw, run
+from tests.preproc.transcode.test_transcode_file import spec_of
+
+NUM_ROWS = 400
+
+
+def test_levels_and_texts():
+    few = RequestedScale("x", Scale("standardize", 0.1, 0.004, 12.3, 9e9))
+    assert few.level == WARNING and few.columns == ("x",)
+    assert few.seen == (
+        "'x', --transform standardize: half of the values lie within 0.00 standard deviations, the "
+        "farthest, 9e+09, is 12 from the mean"
+    )
+    assert RequestedScale("x", Scale("standardize", 0.5, 1.0, 12.3)).level == PASSED
+    assert RequestedScale("x", Scale("standardize", None, 0.0, 12.3)).level == PASSED
+    assert UnscaledNumbers({"x": 100.0}).level == PASSED
+    large = UnscaledNumbers({"x": 101.0, "y": 3.0, "z": 1e9})
+    assert large.level == WARNING and large.columns == ("x", "z")
+    assert large.seen == "'x', 'z': mean or standard deviation above 100 in train"
+    assert ChosenScales({}).level == PASSED
+    chosen = ChosenScales({"x": "log", "y": "quantile"})
+    assert chosen.level == NOTE and chosen.columns == ("x", "y")
+    assert chosen.seen == "--transform auto transforms 'x' by log, 'y' by quantile"
+    assert str(Scale("quantile", None, 0.0, 33.3, 7)).startswith("98 % of the values are equal, ")
+
+
+@pytest.mark.parametrize(
+    ("present", "missing", "distinct", "level"),
+    [(20, 0, 1, NOTE), (19, 0, 1, PASSED), (20, 1, 1, PASSED), (20, 0, 2, PASSED)],
+)
+def test_levels_of_constant_columns(present, missing, distinct, level):
+    own = ConstantColumn("x", present=present, missing=missing, distinct=distinct)
+    assert own.level == level
+
+
+def write(path):
+    rng = np.random.default_rng(0)
+    price = rng.gamma(2, 10, NUM_ROWS).round(2)
+    views = np.floor(10 * rng.pareto(0.8, NUM_ROWS)) + 0.5
+    price[7] = 999_999_999_999
+    rows = [
+        f"{rng.integers(2)},{p},{v},{rng.normal():.3f},CH,1.5,{'x' * (i % 3 == 0)}"
+        for i, (p, v) in enumerate(zip(price, views, strict=True))
+    ]
+    path.write_text("\n".join(["y,price,views,age,country,rate,flag", *rows]) + "\n")
+    return path
+
+
+def test_long_tails_and_constant_columns(tmp_path, capsys):
+    path, out = write(tmp_path / "a.csv"), tmp_path / "out"
+    assert run(path, "--label=y", "--strict", output=out) == 0
+    output = capsys.readouterr().out
+    encoder = Encoder.load(out / "encoder")
+    chosen = {name: encoder[name].transformation for name in ("price", "views", "age")}
+    assert chosen == {"price": "quantile", "views": "log", "age": "standardize"}
+    assert "price: transformed by quantile, as half of the values lie within 0.00" in output
+    notes = {f.check: f for f in read_findings(out) if f.level == NOTE}
+    assert notes["chosen_scales"].columns == ("price", "views")
+    # A column that is empty or x differs between rows.
+    assert spec_of(out).channel("categorical") == ("flag",)
+    assert "# left out: country (constant_column" in output and "left out: rate" in output
+    keep = "--keep=country,rate"
+    remedy = notes["chosen_scales"].remedy.removesuffix(" overrides it")
+    flags = (keep, remedy.replace(" ", "="), "--overwrite")
+    assert run(path, "--label=y", *flags, output=out) == 0
+    assert {"country", "flag"} == set(spec_of(out).channel("categorical"))
+    assert "rate" in spec_of(out).channel("numerical")
+    assert Encoder.load(out / "encoder")["price"].transformation == "standardize"
+    # Features that the flag does not name keep the default.
+    assert run(path, "--label=y", "--transform=age=log", "--overwrite", output=out) == 0
+    transformations = [Encoder.load(out / "encoder")[n].transformation for n in ("age", "price")]
+    assert transformations == ["log", "quantile"]
+
+
+def test_requested_scales(tmp_path, capsys):
+    """The remedies that are printed take the warnings away."""
+    path = write(tmp_path / "a.csv")
+    for how, remedy in (("standardize", "standardize,price=auto"), ("none", "auto")):
+        flags = ["--label=y", "--drop=views", "--strict"]
+        assert run(path, *flags, f"--transform={how}", output=tmp_path / how) == 2
+        error = capsys.readouterr().err
+        assert "'price'" in error and f"use --transform {remedy}\n" in error
+        assert run(path, *flags, f"--transform={remedy}", output=tmp_path / how) == 0
+
+
+def test_constant_columns_that_flags_name(tmp_path):
+    path, out = write(tmp_path / "a.csv"), tmp_path / "out"
+    flags = ("--label=y", "--categorical=country", "--numerical=rate")
+    assert run(path, *flags, output=out) == 0
+    assert {"country", "rate"} <= set(spec_of(out).feature_spec)
+
+
+def test_constant_columns_of_feature_specs(tmp_path):
+    """They stay: the file lists them."""
+    rows = "".join(f"{i % 2},2.5,{i},5,{i % 3}\n" for i in range(50))
+    folder = raw(tmp_path, changed(), a=rows)
+    assert run(folder) == 0
+    assert "price" in spec_of(folder / "out").feature_spec
