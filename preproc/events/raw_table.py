@@ -12,6 +12,7 @@ from ibis.expr import types as ir
 from preproc.arguments import spelled_missing
 from preproc.encoding.columns import MISSING_VALUES
 from preproc.engines.engine import ROW, Engine, count_rows
+from preproc.fitting.expressions import without_missing
 from preproc.sources.chunk import CSV, JSON, SourceChunk
 from preproc.sources.files import LOCAL, csv_columns
 from preproc.sources.header import check_names
@@ -51,7 +52,7 @@ class RawTable:
             for name, own in self.names.items():
                 column = table[own] if len(types[name]) == 1 else table[own].cast("string")
                 is_text = column.type().is_string()
-                columns[name] = _without_missing(column, self.missing) if is_text else column
+                columns[name] = without_missing(column, self.missing) if is_text else column
             parts.append(table.select(**columns))
         return ibis.union(*parts) if len(parts) > 1 else parts[0]
 
@@ -182,17 +183,6 @@ def _columns(chunk: SourceChunk, names: Mapping[str, str], flags: str) -> tuple[
                 f"Specify them with {flags} (and their delimiter with --delimiter)"
             )
     return tuple(dict.fromkeys(names.values()))
-
-
-def _without_missing(text: ir.StringValue, missing: tuple[str, ...]) -> ir.StringValue:
-    """Returns text as it is, and null where it is a spelling of a missing value."""
-    # Most values differ from all spellings in their first character, whose test costs little.
-    starts = {spelling[0] for spelling in missing if spelling}
-    may_be = text < "!"
-    for start in sorted(starts):
-        may_be |= (text >= start) & (text < chr(ord(start) + 1))
-    is_missing = text.strip().isin(missing)
-    return ibis.ifelse(may_be, ibis.ifelse(is_missing, ibis.null("string"), text), text)
 
 
 def is_whole(text: ir.StringValue) -> ir.BooleanValue:

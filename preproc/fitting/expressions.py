@@ -45,6 +45,17 @@ def text(column: ir.Value, missing: tuple[str, ...], is_integer: bool = False) -
     return ibis.ifelse(result.isin(missing), ibis.null("string"), result)
 
 
+def without_missing(text: ir.StringValue, missing: tuple[str, ...]) -> ir.StringValue:
+    """Returns texts as they are, with the spaces around them; null for missing values."""
+    # Most values differ from all spellings in their first character, whose test costs little.
+    starts = {spelling[0] for spelling in missing if spelling}
+    may_be = text < "!"
+    for start in sorted(starts):
+        may_be |= (text >= start) & (text < chr(ord(start) + 1))
+    is_missing = text.strip().isin(missing)
+    return ibis.ifelse(may_be, ibis.ifelse(is_missing, ibis.null("string"), text), text)
+
+
 def number(column: ir.Value, missing: tuple[str, ...]) -> ir.FloatingValue:
     """Returns each value as float64; null for missing values and other texts."""
     if not column.type().is_string():

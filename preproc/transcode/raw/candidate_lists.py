@@ -1,12 +1,14 @@
-"""Checks of raw interactions: candidate lists are whole, of one user, with one label of 1."""
+"""Checks of raw interactions: each has a user and an item; candidate lists are whole, of one user,
+with one label of 1."""
 
 import ibis
 import ibis.expr.types as ir
 
 from dataloading.interactions.candidate_rules import candidate_list_length, list_length_key
-from dataloading.spec.feature_spec import LABEL_CHANNEL, USER_CHANNEL
-from preproc.engines.engine import ROW, Engine
-from preproc.fitting.expressions import number, text
+from dataloading.spec.feature_spec import ITEM_CHANNEL, LABEL_CHANNEL, USER_CHANNEL
+from preproc.arguments import spelled_missing
+from preproc.engines.engine import ROW, Engine, fetch_row
+from preproc.fitting.expressions import number, text, without_missing
 from preproc.transcode.raw.spec import RawSpec
 
 
@@ -15,12 +17,14 @@ def check_candidate_lists(
 ) -> None:
     """Checks the rows of a split of interactions.
 
-    Where the metadata have the rows per candidate list, these are neighbours, of one user, and one
-    of them has the label 1. Elsewhere there is no label, or it is one of `train`.
+    No user and no item is missing. Where the metadata have the rows per candidate list, these are
+    neighbours, of one user, and one of them has the label 1. Elsewhere there is no label, or it is
+    one of `train`.
 
     Raises:
         ValueError: a rule is broken, or the metadata are wrong.
     """
+    _check_ids(engine, spec, table, missing)
     labels = [name for name in spec.channels[LABEL_CHANNEL] if spec.has(split, name)]
     length = candidate_list_length(split, spec.metadata, bool(labels), spec.origin)
     if length is None or not labels:  # `train`, where a row of label 0 is a stored negative
@@ -55,4 +59,29 @@ def check_candidate_lists(
         )
     raise ValueError(
         f"{what} has not exactly one label of 1 in '{labels[0]}'. Correct it, or {key}"
+    )
+
+
+def _check_ids(engine: Engine, spec: RawSpec, table: ir.Table, missing: tuple[str, ...]) -> None:
+    """Raises the error of the first row without a user or an item, which all would share id 0."""
+    names = [name for channel in (USER_CHANNEL, ITEM_CHANNEL) for name in spec.channels[channel]]
+    first_rows = {}
+    for name in names:
+        value = table[name]
+        if value.type().is_string():
+            value = without_missing(value, missing)
+        is_missing = value.isnull()
+        if value.type().is_floating():
+            is_missing |= value.isnan()
+        first_rows[name] = ibis.ifelse(is_missing, table[ROW], ibis.null("int64")).min()
+    first = fetch_row(engine, table.agg(**first_rows))
+    faults = [(row, name) for name, row in first.items() if row is not None]
+    if not faults:
+        return
+    row, name = min(faults, key=lambda fault: fault[0])
+    stored = fetch_row(engine, table.filter(table[ROW] == row).select(value=table[name]))["value"]
+    spelling = spelled_missing(stored if isinstance(stored, str) else None, missing)
+    raise ValueError(
+        f"{engine.place(table, row, name)}: '{name}' is missing{spelling}; possible solutions: "
+        "leave such rows out, or write an id that they share"
     )

@@ -97,7 +97,7 @@ def test_numbers_by_hand(tmp_path, capsys):
 
 def test_texts_by_hand(tmp_path, capsys):
     """Names get ids by falling count in train; a list is one of raw users, known or not."""
-    unknown = "dan,tea,1\ndan,soap,0\ndan,milk,0\n,tea,1\n,tea,0\n,tea,0\n"
+    unknown = "dan,tea,1\ndan,soap,0\ndan,milk,0\nfay,tea,1\nfay,tea,0\nfay,tea,0\n"
     folder = raw(tmp_path, test=TEST_ROWS + unknown)
     assert run(folder, "--categorify=all") == 0
     assert "test: 12 rows, 4 candidate lists of 3\n" in capsys.readouterr().out
@@ -113,6 +113,25 @@ def test_texts_by_hand(tmp_path, capsys):
         "/test.csv, row 9 .*: the candidate list of 3 rows that ends there is of several users"
     )
     refused(capsys, message, folder, "--categorify=all")
+
+
+@pytest.mark.parametrize("flags", [(), ("--split=0.5,0.25,0.25",)])
+def test_missing_users_and_items(flags, tmp_path, capsys):
+    """The first row without a user or item is named with the spelling."""
+    path = tmp_path / "log.csv"
+    command = (path, "--user=user", "--item=item", *flags)
+    rows = "".join(f"u{i},i{i % 7}\n" for i in range(20))
+    path.write_text(f"user,item\n{rows}u1,\n NULL ,i1\n")
+    refused(capsys, "log.csv, row 21 .*: 'item' is missing; possible solutions", *command)
+    path.write_text(f"user,item\n{rows}\n NULL ,i1\n,i2\n")
+    message = "row 21 .*: 'user' is missing \\('NULL' is a spelling .* --missing_values '(=.*?)'"
+    error = refused(capsys, message, *command)
+    path.write_text(path.read_text().replace(",i2\n", ""))
+    remedy = re.search(message, error)[1]
+    assert run(*command, f"--missing_values={remedy}", output=tmp_path / "out") == 0
+    table = pa.table({"user": [1.0, None, 2.0], "item": ["a", "b", "-"]})
+    pq.write_table(table, tmp_path / "log.parquet")
+    refused(capsys, "row 2 .*: 'user' is missing;", tmp_path / "log.parquet", *command[1:])
 
 
 def test_positives_alone(tmp_path, capsys):
