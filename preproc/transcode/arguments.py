@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from dataloading.spec import rules
 from dataloading.spec.data_set_files import SPEC_FILE
-from preproc.arguments import MISSING_HELP, parse_missing  # noqa: F401
+from preproc.arguments import MISSING_HELP
 from preproc.checks.report import STRICT_HELP
 from preproc.fitting.fit import MEAN
 from preproc.fitting.scale import AUTO, TRANSFORMATIONS

@@ -16,8 +16,10 @@ from dataloading.spec.feature_spec import (
     USER_CHANNEL,
     FeatureSpec,
 )
+from preproc.arguments import parse_missing
 from preproc.checks.drift import moved_columns
 from preproc.checks.left_out import left_out_columns
+from preproc.checks.mixed_texts import mixed_texts
 from preproc.checks.repeated_rows import repeated_rows
 from preproc.checks.report import PASSED, Check, Report
 from preproc.checks.scale import scales
@@ -31,11 +33,11 @@ from preproc.fitting.continuous import sample_of
 from preproc.fitting.fit import Fit, largest_id
 from preproc.fitting.scale import Scale
 from preproc.sources.files import find_table
-from preproc.transcode.arguments import ROLES, parse_missing, parse_threshold
+from preproc.transcode.arguments import ROLES, parse_threshold
 from preproc.transcode.growth import dated, grown_encoder, lineage
 from preproc.transcode.known import KnownData
 from preproc.transcode.layout import binned, stored_layout, with_encoder
-from preproc.transcode.raw.candidate_lists import check_candidate_lists
+from preproc.transcode.raw.interactions import check_interactions
 from preproc.transcode.raw.roles import column_roles, inferred_content, known_content, read_columns
 from preproc.transcode.raw.spec import RawSpec
 from preproc.transcode.raw.split import SplitRequest, parse_split, split_numbers
@@ -78,7 +80,7 @@ class Run:
             if not num_rows:
                 raise ValueError(f"{spec.origin}: source_spec: split '{split}' has no rows")
         for split, table in raw.tables.items() if spec.is_interactions else ():
-            check_candidate_lists(self._engine, spec, split, table, self._missing)
+            check_interactions(self._engine, spec, split, table, self._missing)
         self._check_repetitions(spec, raw)
         if self._known is not None:
             for table in raw.tables.values():
@@ -161,11 +163,12 @@ class Run:
         label = by_role["label"][0] if by_role["label"] else None
         stated = {*by_role["categorical"], *by_role["numerical"]}
         time = None if self._request is None else self._request.column
+        raw.refuse_near_numbers([n for n in names if n not in (*by_role["categorical"], time)])
         choices = raw.choices([n for n in names if n not in stated and n != time], label)
         facts = {name: raw.facts(names)[name] for name in names}
         free = {n: own for n, own in facts.items() if n not in (*stated, *by_role["keep"], time)}
         checks = left_out_columns(raw, free, choices, label) if label is not None else []
-        self._checks += checks
+        self._checks += [*checks, mixed_texts(free)]
         left_out = {
             check.column: f"{check.name}, see the checks"
             for check in checks

@@ -291,3 +291,27 @@ def test_folders_of_other_files(data_set, tmp_path, capsys):
     assert "--label describes a column of a table without" in capsys.readouterr().err
     assert run(data_set / "shop.csv", "--label=bought", "--overwrite", output=data_set) == 2
     assert "expected a folder apart from the input" in capsys.readouterr().err
+
+
+def test_remedies_of_near_numbers(tmp_path, capsys):
+    """The error names the texts that are not numbers; each of its solutions works."""
+    rows = [f"{i / 7:.3f},{i % 2}" for i in range(100)] + ["?,0", '"1,5",1']
+    path = tmp_path / "shop.csv"
+    path.write_text("\n".join(["price,bought", *rows]) + "\n")
+    flags = ("--label=bought", "--split=0.8,0.1,0.1")
+    assert run(path, *flags, output=tmp_path / "x") == 2
+    error = capsys.readouterr().err
+    assert "expected numbers such as 1.5, got '1,5', with a decimal comma" in error
+    path.write_text(path.read_text().replace('"1,5"', "1.5"))
+    assert run(path, *flags, output=tmp_path / "x") == 2
+    error = capsys.readouterr().err
+    assert "row 101 (" in error and "% of the values are numbers, but not '?'" in error
+    assert "--missing_values '?'" in error and "--categorical price" in error
+    assert run(path, *flags, "--missing_values=?", output=tmp_path / "a") == 0
+    assert spec_of(tmp_path / "a").channel_spec["numerical"] == ("price",)
+    assert run(path, *flags, "--categorical=price", output=tmp_path / "b") == 0
+    assert run(path, *flags, "--numerical=price", output=tmp_path / "x") == 2
+    assert "but not '?'" in capsys.readouterr().err
+    path.write_text(path.read_text().replace("price", "user_id"))
+    assert run(path, *flags, output=tmp_path / "c") == 0
+    assert spec_of(tmp_path / "c").channel_spec["categorical"] == ("user_id",)

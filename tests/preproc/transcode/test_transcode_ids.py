@@ -9,6 +9,7 @@ import pytest
 from dataloading.spec.data_checks import read_findings
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.checks.unknown_values import is_far_above
+from preproc.encoding.columns import MISSING_VALUES
 from preproc.encoding.encoder import Encoder
 from preproc.fitting.fit import automatic_threshold
 from tests.preproc.transcode.test_transcode import SPEC, changed, parquet_spec, raw, run, stored
@@ -115,10 +116,14 @@ def test_spellings_of_missing_values(tmp_path):
     folder = click_log(tmp_path, cities, ["-"])
     assert run(folder, "--categorify=city", "--frequency_threshold=0") == 0
     assert stored(folder / "out", "city") == [0, 1, 0, 0, 1, 0]
-    flags = ("--categorify=city", "--frequency_threshold=0", "--missing_values=none,-")
+    flags = ("--categorify=city", "--frequency_threshold=0", "--missing_values==none,-")
     assert run(folder, *flags, output=tmp_path / "own") == 0
     assert stored(tmp_path / "own", "city") == [1, 0, 0, 1, 0, 2]
     assert Encoder.load(tmp_path / "own/encoder").missing_values == ("", "none", "-")
+    flags = (*flags[:-1], "--missing_values=none,-")
+    assert run(folder, *flags, output=tmp_path / "more") == 0
+    assert stored(tmp_path / "more", "city") == [0] * 6
+    assert Encoder.load(tmp_path / "more/encoder").missing_values == (*MISSING_VALUES, "none")
 
 
 # From the xxHash project's own tests and pages: XXH64 with seed 0.

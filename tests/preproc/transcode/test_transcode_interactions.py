@@ -115,23 +115,29 @@ def test_texts_by_hand(tmp_path, capsys):
     refused(capsys, message, folder, "--categorify=all")
 
 
-@pytest.mark.parametrize("flags", [(), ("--split=0.5,0.25,0.25",)])
-def test_missing_users_and_items(flags, tmp_path, capsys):
-    """The first row without a user or item is named with the spelling."""
-    path = tmp_path / "log.csv"
-    command = (path, "--user=user", "--item=item", *flags)
-    rows = "".join(f"u{i},i{i % 7}\n" for i in range(20))
-    path.write_text(f"user,item\n{rows}u1,\n NULL ,i1\n")
-    refused(capsys, "log.csv, row 21 .*: 'item' is missing; possible solutions", *command)
-    path.write_text(f"user,item\n{rows}\n NULL ,i1\n,i2\n")
-    message = "row 21 .*: 'user' is missing \\('NULL' is a spelling .* --missing_values '(=.*?)'"
-    error = refused(capsys, message, *command)
-    path.write_text(path.read_text().replace(",i2\n", ""))
-    remedy = re.search(message, error)[1]
-    assert run(*command, f"--missing_values={remedy}", output=tmp_path / "out") == 0
-    table = pa.table({"user": [1.0, None, 2.0], "item": ["a", "b", "-"]})
-    pq.write_table(table, tmp_path / "log.parquet")
-    refused(capsys, "row 2 .*: 'user' is missing;", tmp_path / "log.parquet", *command[1:])
+@pytest.mark.parametrize("split", [(), ("--split=0.5,0.25,0.25",)])
+def test_missing_users_and_items(split, tmp_path, capsys):
+    """The first row without a user or item is named with the spelling; the remedy makes it one."""
+    path, flags = tmp_path / "log.csv", ("--user=user", "--item=item", *split)
+
+    def error() -> str:
+        assert run(path, *flags, output=tmp_path / "out") == 2
+        return capsys.readouterr().err
+
+    rows = "user,item\n" + "".join(f"u{i},i{i % 7}\n" for i in range(20))
+    path.write_text(f"{rows}u1,\n NULL ,i1\n")
+    assert re.search("log.csv, row 21 .*: 'item' is missing; possible solutions", error())
+    path.write_text(f"{rows}u1,?\n NULL ,i1\n,i2\n")
+    message = r"row 22 .*: 'user' is missing \('NULL' is a spelling .* --missing_values '(=.*?)'"
+    remedy = re.search(message, error())[1]
+    path.write_text(path.read_text().replace("\n,i2", ""))
+    flags = (*flags, f"--missing_values={remedy}")
+    assert run(path, *flags, output=tmp_path / "kept") == 0
+    flags = (*flags[:-1], "--missing_values=?")
+    assert re.search(r"row 21 .*: 'item' is missing \('\?' is a spelling", error())
+    flags, path = flags[:-1], tmp_path / "log.parquet"
+    pq.write_table(pa.table({"user": [1.0, None, 2.0], "item": ["a", "b", "-"]}), path)
+    assert re.search("row 2 .*: 'user' is missing;", error())
 
 
 def test_positives_alone(tmp_path, capsys):

@@ -12,7 +12,7 @@ from preproc.fitting.expressions import number, text, without_missing
 from preproc.transcode.raw.spec import RawSpec
 
 
-def check_candidate_lists(
+def check_interactions(
     engine: Engine, spec: RawSpec, split: str, table: ir.Table, missing: tuple[str, ...]
 ) -> None:
     """Checks the rows of a split of interactions.
