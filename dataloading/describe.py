@@ -32,6 +32,7 @@ from dataloading.spec.feature_spec import (
     FeatureSpec,
 )
 from dataloading.spec.history_channels import RANGES_TYPE
+from dataloading.spec.locate import find_feature_spec
 from runtime.cli import exit_status
 
 BROKEN = 1  # exit status where the data set is not whole
@@ -60,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
     help_text = "name of the YAML file in it (default %(default)s)"
     parser.add_argument("--feature_spec", default=SPEC_FILE, metavar="FILE", help=help_text)
     flags = parser.parse_args(argv)
-    return exit_status(lambda: describe(Path(flags.directory) / flags.feature_spec))
+    return exit_status(lambda: describe(find_feature_spec(flags.directory, flags.feature_spec)))
 
 
 def describe(path: Path) -> int:

@@ -15,6 +15,7 @@ from config import Config, is_drawn_from_flags
 from config.flag import RANKING
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.spec.locate import check_family, find_feature_spec
 from recipes.recipe import Dataset
 from runtime.files import predictions
 from runtime.hardware.device import Device
@@ -29,14 +30,6 @@ ASSUMED_DEVICE_MEMORY_GB = 80  # of --plan_only: NVIDIA's A100 and H100 of that 
 
 # Folder in --dataset_path into which NVIDIA's preparation of 2022 writes the data set.
 _NVIDIA_FOLDER = "binary_dataset"
-# Raw data of the public data sets, and what prepares them.
-_RAW_DATA = {
-    "day_*": "preproc.criteo",
-    "train*.txt": "preproc.criteo",
-    "ratings*": "preproc.movielens",
-    "*.json.gz": "preproc.amazon_books",
-    "*.csv": "preproc.transcode",
-}
 
 
 def load_feature_spec(config: Config, known: FeatureSpec | None = None) -> FeatureSpec | None:
@@ -47,32 +40,19 @@ def load_feature_spec(config: Config, known: FeatureSpec | None = None) -> Featu
         known: a description that was read before, which is returned if it is that of the data set.
 
     Raises:
-        ValueError: the file does not exist, or it breaks a rule.
+        ValueError: the file does not exist, breaks a rule, or describes data of other recipes.
     """
     if not config.data.dataset_path or is_drawn_from_flags(config):
         return None
-    folder = Path(config.data.dataset_path)
-    if folder.is_file():
-        raise ValueError(
-            f"--dataset_path {folder}: expected the folder of a data set, got a file; give its "
-            f"folder, {folder.parent}"
-        )
-    file = folder / config.data.feature_spec
-    if not file.exists() and (folder / _NVIDIA_FOLDER / file.name).exists():
-        file = folder / _NVIDIA_FOLDER / file.name
-    if folder.is_dir() and not file.exists() and (tool := _preparation_of(folder)):
-        raise ValueError(
-            f"--dataset_path {folder}: expected a prepared data set with {file.name}, got raw "
-            f"data; prepare it: python -m {tool} --input {folder} --output PREPARED"
-        )
+    folder, recipe = Path(config.data.dataset_path), config.recipe
+    file = folder / _NVIDIA_FOLDER / config.data.feature_spec
+    if not file.exists() or (folder / file.name).exists():
+        file = find_feature_spec(folder, file.name, "--dataset_path", recipe)
     if known is not None and known.origin == str(file):
         return known
-    return FeatureSpec.from_yaml(file)
-
-
-def _preparation_of(folder: Path) -> str | None:
-    """Returns the module that prepares the raw data in a folder; None without raw data."""
-    return next((tool for names, tool in _RAW_DATA.items() if any(folder.glob(names))), None)
+    spec = FeatureSpec.from_yaml(file)
+    check_family(spec, recipe)
+    return spec
 
 
 def model_arguments(config: Config, device: Device, world: World) -> dict[str, Any]:

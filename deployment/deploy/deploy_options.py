@@ -60,6 +60,11 @@ class DeployOptions:
         "--tensors native; else encoded)",
         choices=(RAW, ENCODED),
     )
+    fill_missing: str | None = flag(
+        None,
+        "fill missing numbers of raw requests where the training's data had none: with 'mean', of "
+        "the training, 0 or another value (default: a bad request)",
+    )
     monolithic: bool = flag(False, "one model in place of an ensemble (not hps)")
     cpu: bool | None = flag(None, "all models run on the CPU (tensorflow)", read_by=(TENSORFLOW,))
     precision: str = flag(

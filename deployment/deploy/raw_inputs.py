@@ -1,6 +1,9 @@
 """Encoder of a deployment, and the columns of raw requests."""
 
+import dataclasses
+import shutil
 from collections import Counter
+from pathlib import Path
 
 from deployment.deploy.deploy_options import ENCODED, NVIDIA, RAW, DeployOptions
 from deployment.model.trained_model import TrainedModel
@@ -13,6 +16,7 @@ from deployment.serving.raw.columns import (
     raw_columns,
 )
 from preproc.encoding.encoder import Encoder
+from preproc.encoding.numbers import fill_value, filled, unfilled
 
 _ENCODED = "use --inputs encoded"
 
@@ -25,15 +29,21 @@ def with_encoder(interface: Interface, options: DeployOptions, trained: TrainedM
         ValueError: the model cannot take raw rows, and the flags request it.
     """
     folder = trained.encoder_folder
-    encoder = None if folder is None else Encoder.load(folder)
+    encoder = None if folder is None else _with_fill(Encoder.load(folder), options)
     problem = _problem(encoder, interface, trained)
     if problem and options.inputs == RAW:
         raise ValueError(f"--inputs raw: {problem}, or {_ENCODED}")
+    is_encoded = problem or options.inputs == ENCODED or options.tensors == NVIDIA
+    if is_encoded and options.fill_missing is not None:
+        raise ValueError(
+            "--fill_missing: expected a model of raw requests, got one of encoded requests, which "
+            f"hold no missing values: leave the flag out{f' ({problem})' if problem else ''}"
+        )
     if encoder is None or lacking(encoder, interface):
         return interface
     check_encoder(encoder, interface)
     interface = interface._replace(encoder=encoder.digest)
-    if problem or options.inputs == ENCODED or options.tensors == NVIDIA:
+    if is_encoded:
         return interface
     if options.unknown_ids == UNKNOWN_IS_ZERO:
         raise ValueError(
@@ -53,6 +63,23 @@ def with_encoder(interface: Interface, options: DeployOptions, trained: TrainedM
                 f"twice: rename the column and prepare the data again, or {_ENCODED}"
             )
     return interface._replace(columns=columns)
+
+
+def _with_fill(encoder: Encoder, options: DeployOptions) -> Encoder:
+    """Returns an encoder that fills missing numbers as `--fill_missing` requests."""
+    if options.fill_missing is None:
+        return encoder
+    fills = dict.fromkeys(unfilled(encoder.features), fill_value(options.fill_missing))
+    features = filled(encoder.features, fills, encoder.profile, "the training's data set")
+    return dataclasses.replace(encoder, features=features)
+
+
+def save_encoder(folder: Path, trained: TrainedModel, options: DeployOptions) -> None:
+    """Writes the encoder of a deployment to a new folder."""
+    if options.fill_missing is None:
+        shutil.copytree(trained.encoder_folder, folder)
+    else:
+        _with_fill(Encoder.load(trained.encoder_folder), options).save(folder)
 
 
 def _problem(encoder: Encoder | None, interface: Interface, trained: TrainedModel) -> str:

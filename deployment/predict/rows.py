@@ -61,7 +61,9 @@ class TableRows:
         self.ignored = [name for name in known if name not in self.columns]
         self.num_rows = count_rows(engine, self.table)
         if not self.num_rows:
-            raise ValueError(f"{path}: expected rows, got none")
+            raise ValueError(
+                f"{path}: expected rows, got the names of columns alone: add rows to score"
+            )
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yields the rows in order; columns: names of those to read, None for all."""

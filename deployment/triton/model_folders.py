@@ -6,6 +6,7 @@ from typing import NamedTuple
 from deployment.serving import interface as interfaces
 from deployment.serving.interface import DENSE, SCORER, SPARSE, Interface
 from deployment.triton.repository import models_of
+from runtime.files.paths import absent
 
 _ALLOWED = (
     "expected a version folder, a model's folder or a repository with one model, as `python -m "
@@ -24,7 +25,8 @@ def find_model(path: str | Path) -> ModelFolders:
     """Returns the model that a path means, in its highest version, which Triton serves."""
     path = Path(path)
     if not path.is_dir():
-        raise ValueError(f"--model {path}: the folder does not exist; {_ALLOWED}")
+        problem = f"{path}: is a file" if path.exists() else absent(path, "folder")
+        raise ValueError(f"--model {problem}; {_ALLOWED}")
     if (path / interfaces.FILE).is_file():
         models = {path: _monolithic(path)}
     else:

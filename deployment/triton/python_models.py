@@ -13,6 +13,7 @@ import numpy as np
 import deployment
 from deployment.artifacts.table_files import write_tables
 from deployment.deploy.model_builder import DeploymentContext
+from deployment.deploy.raw_inputs import save_encoder
 from deployment.model.served_model import candidates_of
 from deployment.serving import checksums
 from deployment.serving import interface as interfaces
@@ -79,7 +80,7 @@ def write_python_model(
     if interface.encoder and is_entry:
         encoder = version / interfaces.ENCODER_FOLDER
         with write_errors_name(encoder):
-            shutil.copytree(context.trained.encoder_folder, encoder)
+            save_encoder(encoder, context.trained, context.options)
     with write_errors_name(version / checksums.FILE):
         checksums.write(version)
     options = context.options

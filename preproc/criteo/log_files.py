@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from runtime.files.paths import absent
+
 _DAY_FILE = re.compile(r".*day_(\d+)(?:\.(?:tsv|txt))?(?:\.gz)?")
 
 
@@ -55,7 +57,7 @@ def find_log_files(source: Path, days: tuple[int, ...] | None) -> list[LogFile]:
             )
         return [LogFile(source, None)]
     if not source.is_dir():
-        raise ValueError(f"--input {source} does not exist")
+        raise ValueError(f"--input {absent(source)}")
     files: dict[int, Path] = {}
     for path in sorted(source.iterdir()):
         match = _DAY_FILE.fullmatch(path.name)

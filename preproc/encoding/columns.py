@@ -4,7 +4,8 @@ Rules, which the preparations' SQL states too:
 
 - Texts lose ASCII whitespace at both ends; then they are missing if the encoder lists their
   spelling. Null and NaN are missing.
-- A number as text matches `NUMBER`. Infinite numbers are errors.
+- A number as text matches `NUMBER`. Infinite numbers are errors, or missing if the encoder lists
+  the spelling `inf`.
 - Whole floating-point numbers up to 2^53 and whole decimals are integers; booleans are the texts
   `true` and `false`, or the numbers 1 and 0. Bytes are UTF-8 text.
 """
@@ -22,6 +23,11 @@ MISSING_VALUES = ("", "NA", "N/A", "NULL", "null", "\\N", "-", "nan", "NaN", "No
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 WHOLE_WITH_POINT = r"^([+-]?\d+)\.0*$"  # replaced by its first group where values are integers
 
+_INFINITY = ("inf", "infinity")
+_FINITE = (
+    "a finite number: replace infinite values in the data, or take all of them for missing with "
+    "--missing_values inf"
+)
 FEW_VALUES = 16  # are looked up one by one
 _INTEGER = r"^[+-]?\d+$"
 _LARGEST_EXACT = 1 << 53  # whole numbers up to here are different in float64
@@ -148,13 +154,23 @@ def numbers(values: pa.Array, missing: pa.Array) -> NDArray[np.float64]:
         result = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     else:
         raise InvalidValue(-1, f"a column of {kind}", "numbers: convert the column")
-    refuse(np.isinf(result), values, "a finite number")
+    is_infinite = np.isinf(result)
+    if is_infinite.any():
+        if not _counts_infinity(tuple(missing.to_pylist())):
+            refuse(is_infinite, values, _FINITE)
+        result = np.where(is_infinite, np.nan, result)
     return result
 
 
 def _plain_numbers(values: pa.Array, missing: pa.Array) -> NDArray[np.float64] | None:
     """Returns texts as numbers; None if they may have spellings of missing values, or others."""
     return None if _spell_numbers(tuple(missing.to_pylist())) else _cast(values)
+
+
+@functools.lru_cache
+def _counts_infinity(missing: tuple[str, ...]) -> bool:
+    """Returns whether infinity is among the spellings of missing values."""
+    return any(spelling.lower() in _INFINITY for spelling in missing)
 
 
 @functools.lru_cache

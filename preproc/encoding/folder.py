@@ -195,12 +195,17 @@ def read(path: Path, names: Collection[str] | None = None, *, has_values: bool =
     Raises:
         ValueError: a file is absent, damaged, or of another version.
     """
+    if not (path / _FILE).is_file():
+        raise ValueError(
+            f"{path}: the data set has no encoder, as those of older versions and copies without "
+            "this folder: copy it from the original data set, or prepare the raw rows again"
+        )
     content = _read_json(path, _FILE)
     version = content.get("version")
     if version != VERSION:
         raise ValueError(
-            f"{path / _FILE}: expected version {VERSION}, got {version!r}: prepare the data again, "
-            "or use the toolkit that has written it"
+            f"{path / _FILE}: expected version {VERSION}, got {version!r}: prepare the raw rows "
+            "again, or use the version of the toolkit that wrote it"
         )
     try:
         features = tuple(

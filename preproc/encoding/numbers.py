@@ -1,9 +1,11 @@
 """Encodings of numbers: transformations, fill values, indicators, and bins."""
 
+import contextlib
+import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -14,11 +16,16 @@ from numpy.typing import ArrayLike, NDArray
 from preproc.encoding.columns import InvalidValue, numbers
 from preproc.encoding.encodings import FeatureEncoding, IdEncoding
 from preproc.encoding.lists import FlatValues
+from preproc.encoding.profile import ColumnProfile
 
 TRANSFORMATIONS = ("none", "standardize", "log", "quantile")
 MAX_QUANTILES = 1000
+MEAN = "mean"  # a fill value
 _LARGEST = float(np.finfo(np.float32).max)  # a model gets float32
-_FILL = "a value: fill missing values with --fill_missing mean, 0 or another value"
+_FILL = (
+    "a value: fill missing values with --fill_missing mean (or 0, or another value) of "
+    "preproc.transcode, or of deployment.deploy if a model is deployed"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +200,61 @@ class Bins(IdEncoding):
         names = [f"[{low}, {high})" for low, high in itertools.pairwise(bounds)]
         names[0] = names[0] if self.least is not None else "(" + names[0][1:]
         return pa.array(names).take(pa.array(ids - 1, mask=ids == 0))
+
+
+def fill_value(text: str) -> str | float:
+    """Returns the fill value of a `--fill_missing`: `MEAN` or a finite number."""
+    with contextlib.suppress(ValueError):
+        if text == MEAN or math.isfinite(float(text)):
+            return text if text == MEAN else float(text)
+    raise ValueError(f"--fill_missing: expected '{MEAN}' or a finite number, got '{text}'")
+
+
+def unfilled(features: Iterable[FeatureEncoding]) -> list[str]:
+    """Returns the names of the numbers without a fill value."""
+    return [f.name for f in features if isinstance(f, Number) and f.fill is None]
+
+
+def filled(
+    features: Iterable[FeatureEncoding],
+    fills: Mapping[str, str | float],
+    profile: Mapping[str, ColumnProfile],
+    origin: str,
+) -> tuple[FeatureEncoding, ...]:
+    """Returns encodings that fill numbers where missing; present values are encoded as before.
+
+    Args:
+        fills: feature -> `MEAN`, of the training, or a number.
+        profile: of the encoder.
+        origin: of the encoder, for messages.
+
+    Raises:
+        ValueError: a feature is filled already, with another value, or has no mean.
+    """
+    return tuple(
+        _filled(feature, fills[feature.name], profile.get(feature.column), origin)
+        if isinstance(feature, Number) and feature.name in fills
+        else feature
+        for feature in features
+    )
+
+
+def _filled(
+    feature: Number, fill: str | float, profile: ColumnProfile | None, origin: str
+) -> Number:
+    mean = None if profile is None else profile.mean
+    value = mean if fill == MEAN else float(fill)
+    if value is None:
+        raise ValueError(
+            f"--fill_missing mean: {origin} has no mean of '{feature.name}': give a number, "
+            f"--fill_missing {feature.name}=0"
+        )
+    if feature.fill is not None and feature.fill != value:
+        raise ValueError(
+            f"--fill_missing {feature.name}={value:g}: {origin} fills it with {feature.fill:g}, as "
+            "in the training: leave it out"
+        )
+    return dataclasses.replace(feature, fill=value)
 
 
 def _check_ascending(

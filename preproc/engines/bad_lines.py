@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from preproc.sources.contents import cut_file
+
 FAIL = "fail"  # of --on_bad_line, the other value is "skip"
 _MOST_SKIPPED = 0.01  # share of the lines
 _BLOCK_BYTES = 1 << 22
@@ -50,7 +52,7 @@ def check_bad_lines(bad: BadLines, num_rows: int, files: Sequence[str], on_bad_l
     message = f"{files[first.file]}, line {first.line}: {first.rule}"
     if on_bad_line == FAIL:
         raise ValueError(
-            f"{message}; possible solutions: correct the file, or leave such lines out with "
+            f"{message}; or leave such lines out, at most {_MOST_SKIPPED:.0%} of all, with "
             "--on_bad_line skip"
         )
     share = count / (count + num_rows)
@@ -105,7 +107,7 @@ def text_blocks(path: str) -> Iterator[bytes]:
             while block := stream.read(_BLOCK_BYTES):
                 yield block
     except OSError as error:
-        raise ValueError(f"{path}: cannot be decompressed, it may be cut: {error}") from None
+        raise cut_file(path, error) from None
 
 
 def _line_ends(data: bytes) -> int:

@@ -77,8 +77,8 @@ class DuckDBSession:
         if is_stream or isinstance(error, duckdb.OutOfMemoryException):
             raise ValueError(
                 f"--memory_limit {self._memory_limit_bytes >> 20} MiB is too small, or the disk of "
-                "temporary files too full; possible solutions: a larger --memory_limit, "
-                f"fewer --threads, another folder for temporary files. DuckDB: {error}"
+                "temporary files too full; possible solutions: a larger --memory_limit, or more "
+                f"free space in {self.scratch}. DuckDB: {error}"
             ) from error
         if isinstance(error, duckdb.IOException):
             raise OSError(f"reading or writing failed: {error}") from error

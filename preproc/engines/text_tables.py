@@ -212,14 +212,17 @@ def _rejects(connection, files: Sequence[str], form: TextFormat) -> BadLines:
 def _rule(form: TextFormat, kind: str, message: str, text: str) -> str:
     shown = f"{text.lstrip():.100}".rstrip("\r\n")
     if counts := _COLUMNS.search(message):
+        remedy = "complete the row"
+        if int(counts[2]) > int(counts[1]):
+            remedy = f"put a field with {form.delimiter!r} in it between quotation marks"
         return (
             f"expected {counts[1]} fields ({listing(name or '?' for name in form.names)}) between "
-            f"{form.delimiter!r}, got {counts[2]}: {shown!r}"
+            f"{form.delimiter!r}, got {counts[2]}: {shown!r}: {remedy}"
         )
     if kind == "INVALID ENCODING":
         return (
-            f"expected UTF-8 text, got {shown!r}; convert the file, e.g. with: iconv -f latin1 -t "
-            "utf-8"
+            f"expected UTF-8 text, got {shown!r}: convert the file, e.g. with: iconv -f latin1 -t "
+            "utf-8 FILE > NEW"
         )
     if kind == "UNQUOTED VALUE":
         return (
@@ -270,7 +273,12 @@ def _create_json(connection, table: str, files: Sequence[str], form: TextFormat)
         f"DROP TABLE {target}; ALTER TABLE {new} RENAME TO {target}"
     )
     bad = [
-        BadLine(file, 0, row + 1, f"expected a JSON object, got {text!r:.100}")
+        BadLine(
+            file,
+            0,
+            row + 1,
+            f"expected a JSON object, got {text!r:.100}: write one object per line",
+        )
         for file, row, text, _ in rows
     ]
     first, *rest = sorted([*rejects.first, *bad], key=lambda line: (line.file, line.record))

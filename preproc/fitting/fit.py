@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import FeatureEncoding, HashBuckets, Identity, Label, smallest_dtype
-from preproc.encoding.numbers import Bins, Number
+from preproc.encoding.numbers import MEAN, Bins, Number
 from preproc.encoding.profile import ColumnProfile
 from preproc.encoding.vocabulary import Vocabulary
 from preproc.engines.engine import Engine, count_rows, fetch_row
@@ -31,7 +31,6 @@ from preproc.fitting.scale import (
 )  # fmt: skip
 
 NUMBER, VOCABULARY, HASH, IDENTITY, LABEL = "number", "vocabulary", "hash", "identity", "label"
-MEAN = "mean"
 _NUM_QUANTILES = 1000
 _NUM_BINS = 64
 _MOST_FREQUENT = 20

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from runtime.files.paths import absent
+
 CSV, DAT, NCF = "csv", "dat", "ncf"
 _TRAIN_ENDINGS = (".train.rating", ".train.pairs.tsv")
 _TEST_ENDING, _NEGATIVE_ENDING = ".test.rating", ".test.negative"
@@ -30,10 +32,10 @@ def find_source(inputs: tuple[Path, ...]) -> Source:
     if len(inputs) == 1 and inputs[0].is_dir():
         inputs = (_only_log(inputs[0]),)
     for path in inputs:
-        if not path.is_file():
-            raise ValueError(
-                f"--input {path} is not a file" + (" (one folder, or files)" * (len(inputs) > 1))
-            )
+        if path.is_dir():
+            raise ValueError(f"--input {path}: expected files or one folder, got both: give one")
+        if not path.exists():
+            raise ValueError(f"--input {absent(path)}")
     if len(set(inputs)) < len(inputs):
         raise ValueError("--input names a file twice, whose rows would count twice")
     forms = {_form(path) for path in inputs}

@@ -7,6 +7,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from preproc.sources.contents import START_BYTES, check_text, cut_file, is_text, not_parquet
+from runtime.files.paths import absent
+
 # Read of each file to recognize its columns, before decompression.
 _START_BYTES = 1 << 20
 
@@ -32,7 +35,7 @@ class LocalStore:
 
     def is_folder(self, path: str) -> bool:
         if not os.path.exists(path):
-            raise ValueError(f"expected a file or a folder, got {path}, which does not exist")
+            raise ValueError(absent(path))
         return os.path.isdir(path)
 
     def files(self, folder: str) -> list[str]:
@@ -52,24 +55,41 @@ class LocalStore:
         try:
             return pq.read_schema(path)
         except (pa.ArrowException, OSError) as error:
-            raise ValueError(f"{path}: expected a Parquet file: {error}") from None
+            raise not_parquet(path, self.start(path, START_BYTES), error) from None
 
 
 def text_start(store: FileStore, path: str) -> bytes:
     """Returns the decompressed start of a text file; the last line may not be whole.
 
     Raises:
-        ValueError: the file is not of the type that the end of its name states.
+        ValueError: the file is cut, or not of the type that the end of its name states.
     """
     start = store.start(path, _START_BYTES)
-    try:
-        if path.endswith(".gz"):
-            return zlib.decompressobj(wbits=31).decompress(start) if start else b""
-        if path.endswith(".zst"):
-            return _decompressed_zstd(start) if start else b""
-    except (zlib.error, OSError) as error:
-        raise ValueError(f"{path}: cannot be decompressed: {error}") from None
+    if path.endswith((".gz", ".zst")) and start:
+        if is_text(start):
+            raise ValueError(
+                f"{path}: expected compressed text, got plain text: rename it to "
+                f"{os.path.splitext(path)[0]}"
+            )
+        is_whole = len(start) < _START_BYTES
+        start = _unpacked(path, start, is_whole)
+    check_text(path, start)
     return start
+
+
+def _unpacked(path: str, start: bytes, is_whole: bool) -> bytes:
+    """Returns the start of a file decompressed; is_whole: `start` is all of the file."""
+    try:
+        if path.endswith(".zst"):
+            return _decompressed_zstd(start)
+        decompressor = zlib.decompressobj(wbits=31)
+        content = decompressor.decompress(start)
+    except (zlib.error, OSError) as error:
+        check_text(path, start)  # another type
+        raise cut_file(path, error) from None
+    if is_whole and not decompressor.eof:
+        raise cut_file(path, "it ends early")
+    return content
 
 
 def _decompressed_zstd(start: bytes) -> bytes:

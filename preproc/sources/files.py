@@ -9,8 +9,10 @@ from collections.abc import Sequence
 
 from dataloading.spec.rules import listing
 from preproc.sources.chunk import CSV, JSON, PARQUET, SourceChunk
+from preproc.sources.contents import START_BYTES, of_no_table
 from preproc.sources.file_store import FileStore, LocalStore
 from preproc.sources.header import check_json_lines, check_names, read_header
+from runtime.files.paths import absent
 
 _TYPES = {
     ".csv": CSV,
@@ -52,14 +54,20 @@ def find_table(path: str | os.PathLike, store: FileStore = LOCAL) -> SourceChunk
     Raises:
         ValueError: nothing is there, or files do not agree; the message names the file.
     """
-    path = os.fspath(path)
-    path = path if "://" in path else os.path.abspath(path)
-    files = [] if os.path.exists(path) else sorted(glob.glob(path), key=_natural_order)
+    path, files = os.fspath(path), []
+    if "://" not in path:
+        if not os.path.exists(path):
+            files = [os.path.abspath(file) for file in glob.glob(path) if os.path.exists(file)]
+            files.sort(key=_natural_order)
+            if not files:
+                raise ValueError(absent(path))
+        path = os.path.abspath(path)
     is_folder = not files and store.is_folder(path)
     files = files or (_part_files(store, path) if is_folder else [path])
     types = {file: file_type(file) for file in files}
-    if None in types.values():
-        raise ValueError(f"expected {_EXPECTED}, got {path}")
+    if other := next((file for file in files if types[file] is None), None):
+        start = store.start(other, START_BYTES)
+        raise ValueError(f"{other}: expected {_EXPECTED}, got {of_no_table(other, start)}")
     first = files[0]
     if other := next((file for file in files if types[file] != types[first]), None):
         raise ValueError(f"{path}: expected files of one type, got {first} and {other}")
@@ -67,8 +75,8 @@ def find_table(path: str | os.PathLike, store: FileStore = LOCAL) -> SourceChunk
     if types[first] == CSV:
         return _csv_chunk(store, files, partitions)
     if types[first] == JSON:
-        for file in files:
-            check_json_lines(store, file)
+        if not any([check_json_lines(store, file) for file in files]):
+            raise _empty(first)
         return SourceChunk(JSON, tuple(files), partitions=partitions)
     names = store.schema(first).names
     check_names(names, first)
@@ -91,7 +99,7 @@ def csv_columns(chunk: SourceChunk, store: FileStore = LOCAL) -> list[str]:
     }
     first = next((file for file, names in headers.items() if names), None)
     if first is None:
-        raise ValueError(f"{chunk.files[0]}: expected a header, got an empty file")
+        raise _empty(chunk.files[0])
     expected = headers[first]
     for file, names in headers.items():
         if names and names != expected:
@@ -103,6 +111,12 @@ def csv_columns(chunk: SourceChunk, store: FileStore = LOCAL) -> list[str]:
         if name not in expected and name not in chunk.partitions:
             raise ValueError(f"{first}: expected a column '{name}', got {listing(expected)}")
     return expected
+
+
+def _empty(file: str) -> ValueError:
+    return ValueError(
+        f"{file}: the file is empty; expected the names of the columns, then rows: write it again"
+    )
 
 
 def partition_values(chunk: SourceChunk, column: str) -> list[str | None]:
@@ -126,8 +140,14 @@ def _part_files(store: FileStore, folder: str) -> list[str]:
         if not any(name.startswith(("_", ".")) for name in file[base:].split("/"))
     ]
     tables = sorted(filter(is_table, files), key=_natural_order)
+    if not tables and not files:
+        raise ValueError(f"{folder}: the folder is empty: give the folder that has the table")
     if not tables:
-        raise ValueError(f"{folder}: expected {_EXPECTED}, got the files {listing(sorted(files))}")
+        file = sorted(files)[0]
+        raise ValueError(
+            f"{folder}: expected {_EXPECTED}, got the files {listing(n[base:] for n in files)}; "
+            f"{file} is {of_no_table(file, store.start(file, START_BYTES))}"
+        )
     return tables
 
 

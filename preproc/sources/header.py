@@ -28,7 +28,7 @@ def read_header(
         ValueError: the header is not UTF-8, is empty, or looks like a row of values.
     """
     start = text_start(store, path)
-    if not start:
+    if not start.strip():
         return [], delimiter or ","
     text = _decoded(start, path)
     delimiter = delimiter or _delimiter(text)
@@ -41,11 +41,14 @@ def read_header(
             f"{path}: expected a header, got a line that is not CSV: {error}"
         ) from None
     if not any(names):
-        raise ValueError(f"{path}: expected the names of the columns in the first line, got none")
+        raise ValueError(
+            f"{path}: expected the names of the columns in the first line, got an empty line: "
+            "remove the lines before the names"
+        )
     if "\ufffd" in "".join(names):
         raise ValueError(
             f"{path}: expected UTF-8 text, got the header {listing(names)}: convert the file, e.g. "
-            "with: iconv -f latin1 -t utf-8"
+            "with: iconv -f latin1 -t utf-8 FILE > NEW"
         )
     if numbers := [name for name in names if _NUMBER.fullmatch(name)]:
         raise ValueError(
@@ -71,8 +74,9 @@ def check_names(names: list[str], where: str) -> None:
         seen[folded] = name
 
 
-def check_json_lines(store: FileStore, path: str) -> None:
-    """Raises ValueError for JSON in another form than one object per line."""
+def check_json_lines(store: FileStore, path: str) -> bool:
+    """Returns whether a file has a line; raises ValueError for JSON in another form than one object
+    per line."""
     start = text_start(store, path)
     text = _decoded(start, path).lstrip() if start else ""
     if text.startswith("["):
@@ -91,13 +95,16 @@ def check_json_lines(store: FileStore, path: str) -> None:
                 "first line; if an object has several lines, convert the file, e.g. with: jq -c . "
                 "FILE"
             ) from None
-        return
+        return bool(text)
     raise ValueError(f"{path}: expected JSON lines (one object per line), got {first!r:.100}")
 
 
 def _decoded(start: bytes, path: str) -> str:
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise ValueError(f"{path}: expected UTF-8 text, got UTF-16: convert the file with iconv")
+        raise ValueError(
+            f"{path}: expected UTF-8 text, got UTF-16: convert the file, e.g. "
+            "with: iconv -f utf-16 -t utf-8 FILE > NEW"
+        )
     return start.decode("utf-8-sig", "replace")  # the last character may not be whole
 
 

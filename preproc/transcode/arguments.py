@@ -7,7 +7,7 @@ from dataloading.spec import rules
 from dataloading.spec.data_set_files import SPEC_FILE
 from preproc.arguments import MISSING_HELP
 from preproc.checks.report import STRICT_HELP
-from preproc.fitting.fit import MEAN
+from preproc.encoding.numbers import fill_value
 from preproc.fitting.scale import AUTO, TRANSFORMATIONS
 from preproc.transcode.raw.split import DEFAULT_SHARES
 
@@ -55,7 +55,8 @@ _FLAGS = {
     "--fill_missing": (
         "HOW",
         "fill missing numbers with 'mean' (of train; the default for an --input file), 0 or "
-        "another value; per feature: price=mean,age=0",
+        "another value; per feature: price=mean,age=0. With --vocabulary: those that its data set "
+        "does not fill",
     ),
     "--transform": (
         "HOW",
@@ -168,18 +169,8 @@ def parse_per_feature(flag: str, text: str | None, names: Sequence[str], origin:
 
 def parse_fill(text: str | None, names: Sequence[str], origin: str) -> dict[str, str | float]:
     """Returns the fill values of `--fill_missing`: `mean` or a finite number."""
-    fills: dict[str, str | float] = {}
-    for name, word in parse_per_feature("--fill_missing", text, names, origin).items():
-        try:
-            fills[name] = word if word == MEAN else float(word)
-            valid = word == MEAN or abs(float(word)) < float("inf")
-        except ValueError:
-            valid = False
-        if not valid:
-            raise ValueError(
-                f"--fill_missing is '{text}': expected '{MEAN}' or a finite number, got '{word}'"
-            )
-    return fills
+    words = parse_per_feature("--fill_missing", text, names, origin)
+    return {name: fill_value(word) for name, word in words.items()}
 
 
 def parse_transform(text: str | None, names: Sequence[str], origin: str) -> dict[str, str]:

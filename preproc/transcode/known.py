@@ -1,6 +1,7 @@
 """An earlier data set whose encoding more rows get, and growth of its vocabularies."""
 
 import argparse
+import dataclasses
 import datetime
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,14 +10,17 @@ from dataloading.keys.growth import Growth
 from dataloading.spec import rules
 from dataloading.spec.data_set_files import ENCODER_FOLDER, METADATA, SPEC_FILE
 from dataloading.spec.feature_spec import USER_CHANNEL, FeatureSpec
+from dataloading.spec.locate import find_feature_spec
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import Identity
+from preproc.encoding.numbers import Number, filled, unfilled
 from preproc.encoding.vocabulary import Vocabulary
+from preproc.transcode.arguments import parse_fill
 from preproc.transcode.raw.spec import ID_CHANNELS
 
 _FLAGS = (
-    *("categorify", "hash_buckets", "frequency_threshold", "fill_missing", "transform"),
-    *("missing_indicator", "missing_values"),
+    *("categorify", "hash_buckets", "frequency_threshold", "transform", "missing_indicator"),
+    "missing_values",
 )
 
 
@@ -54,14 +58,16 @@ class KnownData:
                     "one of the two"
                 )
         path = Path(flags.vocabulary)
-        path = path / SPEC_FILE if path.is_dir() else path
+        if path.suffix not in (".yaml", ".yml") or not path.is_file():
+            path = find_feature_spec(path, SPEC_FILE, "--vocabulary")
         spec = FeatureSpec.from_yaml(path)
         if not isinstance(spec.metadata.get(METADATA), dict):
             raise ValueError(
-                f"--vocabulary {flags.vocabulary}: is not a data set of preproc.transcode ({path} "
-                f"has no metadata '{METADATA}')"
+                f"--vocabulary {flags.vocabulary}: expected a data set that preproc.transcode "
+                f"wrote, got another one ({path} has no metadata '{METADATA}'): give the --output "
+                "of preproc.transcode"
             )
-        encoder = Encoder.load(path.parent / ENCODER_FOLDER)
+        encoder = _with_fill(Encoder.load(path.parent / ENCODER_FOLDER), flags)
         growth = _growth(flags, spec, encoder) if flags.grow else None
         return cls(path, spec, encoder, growth, Growth.from_spec(spec).id_spaces)
 
@@ -69,6 +75,20 @@ class KnownData:
     def derived(self) -> set[str]:
         """The features that raw data does not have."""
         return set(self.spec.feature_spec) - {encoding.name for encoding in self.encoder.features}
+
+
+def _with_fill(encoder: Encoder, flags: argparse.Namespace) -> Encoder:
+    """Returns an encoder that fills numbers as --fill_missing requests, those without a fill value
+    if it names none."""
+    if flags.fill_missing is None:
+        return encoder
+    names = [feature.name for feature in encoder.features if isinstance(feature, Number)]
+    fills = parse_fill(flags.fill_missing, names, flags.vocabulary)
+    free = unfilled(encoder.features)
+    named = {item.rpartition("=")[0] for item in flags.fill_missing.split(",")}
+    fills = {name: fill for name, fill in fills.items() if name in named or name in free}
+    features = filled(encoder.features, fills, encoder.profile, flags.vocabulary)
+    return dataclasses.replace(encoder, features=features)
 
 
 def _growth(flags: argparse.Namespace, spec: FeatureSpec, encoder: Encoder) -> GrowthRequest:

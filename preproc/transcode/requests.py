@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from dataloading.spec import rules
 from dataloading.spec.feature_spec import LABEL_CHANNEL, NUMERICAL_CHANNEL, TRAIN
+from preproc.encoding.numbers import MEAN
 from preproc.fitting import fit
-from preproc.fitting.fit import MEAN, FeatureRequest
+from preproc.fitting.fit import FeatureRequest
 from preproc.fitting.scale import AUTO, BINS, NONE
 from preproc.transcode.arguments import (
     ALL,

@@ -151,7 +151,10 @@ class Run:
         table = self._engine.read([chunk], flags.on_bad_line) if table is None else table
         raw = RawTables(self._engine, {TRAIN: table}, self._missing)
         if not raw.num_rows[TRAIN]:
-            raise ValueError(f"{flags.input}: has no rows")
+            raise ValueError(
+                f"{flags.input}: has the names of columns and no rows: add rows, or export the "
+                "table again"
+            )
         self._divide(raw, flags.input, (*by_role["user"], *by_role["item"]))
         content, inferred = self._infer(raw, by_role, read_columns(by_role, columns))
         return RawSpec.from_content(content, Path(), flags.input), raw, inferred

@@ -16,6 +16,7 @@ from runtime.checkpoint.lock import WAIT_S, Lock
 from runtime.checkpoint.nvidia.folders import is_original
 from runtime.checkpoint.nvidia.neumf import FILE as NEUMF_FILE
 from runtime.files.disk import make_durable_folder, sync
+from runtime.files.paths import absent
 from runtime.files.torch_file import is_torch_file
 
 _NAME = re.compile(r"(\d{5,})-step-(\d+)")
@@ -195,7 +196,7 @@ def resolve(path: str | os.PathLike[str], flag: str = "--restore_checkpoint_path
             "got another file"
         )
     if not folder.is_dir():
-        raise ValueError(f"{flag} {path}: the folder does not exist")
+        raise ValueError(f"{flag} {absent(path, 'folder')}")
     if is_checkpoint(folder):
         return folder
     newest = Folder(folder).newest()

@@ -106,6 +106,9 @@ def check_folder(path: Path, kind: str, overwrite: bool = False, read: Sequence[
                 f"{path}: expected a folder apart from the input, got one that is or holds "
                 f"{source}, which is read; choose another output"
             )
+    for parent in path.parents:
+        if parent.exists() and not parent.is_dir():
+            raise ValueError(f"{path}: {parent} is a file, not a folder: choose another output")
     if not os.path.lexists(path) or (path.is_dir() and not any(path.iterdir())):
         return
     if not path.is_dir():

@@ -32,13 +32,13 @@ def mistakes(rows, folder):
         (folder / name / file).touch()
     (folder / "empty").mkdir()
     data, restore = f"--dataset_path={rows}", "--restore_checkpoint_path"
-    raw = "expected a prepared data set with feature_spec.yaml, got raw data; prepare it: python -m"
+    here = "prepare it, then name the folder DATA here: python -m preproc"
     return [
-        ([f"--dataset_path={folder}/nowhere"], "nowhere/feature_spec.yaml: "),
-        ([f"{data}/feature_spec.yaml"], f"got a file; give its folder, {rows}\n"),
-        ([f"--dataset_path={folder}/logs"], f"{raw} preproc.criteo --input {folder}/logs"),
-        ([f"--dataset_path={folder}/kaggle"], f"{raw} preproc.criteo"),
-        ([f"--dataset_path={folder}/own"], f"{raw} preproc.transcode"),
+        ([f"--dataset_path={folder}/nowhere"], "nowhere: the file or folder does not exist; "),
+        ([f"{data}/feature_spec.yaml"], f"got its feature spec: give its folder, {rows}\n"),
+        ([f"--dataset_path={folder}/logs"], f"{here}.criteo --input {folder}/logs"),
+        ([f"--dataset_path={folder}/kaggle"], f"{here}.criteo"),
+        ([f"--dataset_path={folder}/own"], f"{here}.transcode"),
         ([data, "--mode=eval", f"{restore}={folder}/no"], f"{folder}/no: the folder does not"),
         ([data, "--mode=eval", f"{restore}={folder}/empty"], "neither is nor contains a check"),
         ([data, f"--resume={folder}/no"], f"--resume {folder}/no: the folder does not exist"),

@@ -13,6 +13,7 @@ from distributed_embeddings.exchange.row_means import RowMeans
 from distributed_embeddings.exchange.row_wise import RowWise
 from distributed_embeddings.exchange.table_wise import RowExchange
 from distributed_embeddings.keras import keras
+from distributed_embeddings.layers.replicas import check_single_replica
 from distributed_embeddings.layers.strategy import DistEmbeddingStrategy, make_plan
 from distributed_embeddings.layers.table_spec import (
     Scaled,
@@ -73,8 +74,8 @@ class DistributedEmbedding(WholeTables, keras.layers.Layer):
     Raises:
         ValueError: Arguments contradict each other, a table has no input_dim or output_dim, a layer
             is given twice or has an argument that is not honored (`mask_zero`, `sparse`, another
-            compute dtype), the plan cuts a layer with code or a constraint of its own, or ids have
-            an unsupported shape.
+            compute dtype), the plan cuts a layer with code or a constraint of its own, ids have an
+            unsupported shape, or a `tf.distribute` strategy with several replicas is in scope.
 
     Example:
         layer = DistributedEmbedding([Embedding(100, 8, combiner="sum"), Embedding(50, 8)])
@@ -101,6 +102,7 @@ class DistributedEmbedding(WholeTables, keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**{"autocast": False, **kwargs})  # ids stay what they are
+        check_single_replica(self.name)
         self.world = current() if world is None else world
         self.rank, self.world_size = self.world.rank, self.world.size
         self._exchange_name = "tables." + re.sub(r"[^A-Za-z0-9_.-]", "_", self.name)
@@ -451,6 +453,7 @@ class DistributedEmbedding(WholeTables, keras.layers.Layer):
             For each feature, in their order, the output of this rank's samples in the compute
             dtype: with a combiner [batch, ..., dim], without [batch, ..., hotness, dim].
         """
+        check_single_replica(self.name)
         return self._look_up(inputs, concatenate)
 
     @tf.autograph.experimental.do_not_convert  # hides a signature, which Keras reads of `call`

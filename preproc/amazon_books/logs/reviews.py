@@ -16,6 +16,7 @@ from preproc.engines.bad_lines import FAIL
 from preproc.engines.engine import ROW, Engine, count_rows
 from preproc.events.raw_table import is_whole, read_raw
 from preproc.sources.chunk import SourceChunk
+from runtime.files.paths import absent
 
 REVIEW_COLUMNS = {"user": "reviewerID", "item": "asin", "time": "unixReviewTime"}
 _CATEGORY = "item_0"
@@ -65,8 +66,13 @@ def find_files(folder: Path, start: str, remedy: str = "") -> tuple[Path, ...]:
         ValueError: the folder does not exist, has no such file, or one both plain and as gzip;
             remedy: what helps against the second.
     """
+    if not folder.exists():
+        raise ValueError(f"--amazon_dataset_path {absent(folder)}")
     if not folder.is_dir():
-        raise ValueError(f"--amazon_dataset_path {folder} is not a folder")
+        raise ValueError(
+            f"--amazon_dataset_path {folder}: expected a folder, got a file: name files with "
+            "--reviews and --meta (or tables with --input_format and --interactions)"
+        )
     candidates = [*folder.glob(f"{start}*.json"), *folder.glob(f"{start}*.json.gz")]
     files = sorted(path for path in candidates if path.is_file())
     for path in files:

@@ -99,12 +99,19 @@ def test_numbers(values, expected):
     np.testing.assert_array_equal(columns.numbers(values, MISSING), expected)
 
 
+def test_infinity_as_missing_value():
+    """Any infinite number, as text or not."""
+    missing = pa.array(["", "inf"])
+    for values in (["1", "-Infinity", "inf"], [1.0, -np.inf, np.inf]):
+        numbers = columns.numbers(pa.array(values), missing)
+        np.testing.assert_array_equal(numbers, [1, np.nan, np.nan])
+
+
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
         *((text, "a number") for text in ("x", "0x10", "1_0", "1,5", "1e", ".", "NAN", "1 2", "١")),
-        ("inf", "a finite number"),
-        ("1e999", "a finite number"),
+        *((text, columns._FINITE) for text in ("inf", "1e999")),
     ],
 )
 def test_invalid_numbers(text, rule):

@@ -155,7 +155,7 @@ def replace_vocabulary(**columns):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (edit("encoder.json", version=2), "expected version 1, got 2: prepare the data again"),
+        (edit("encoder.json", version=2), "expected version 1, got 2: prepare the raw rows again"),
         (edit("encoder.json", digest="0"), "the content does not match its digest"),
         (edit("encoder.json", missing_values=["-"]), "does not match its digest"),
         (edit("encoder.json", features=[{"kind": "other"}]), "got 'other'"),
@@ -164,7 +164,7 @@ def replace_vocabulary(**columns):
         (write("encoder.json", b'{"version": 1'), "expected the complete folder of an encoder"),
         (write("encoder.json", b"[]"), "encoder.json is not a JSON object"),
         (edit("profile.json", user={"size": 1}), "'size'"),
-        (remove("encoder.json"), "No such file"),
+        (remove("encoder.json"), "the data set has no encoder"),
         (remove("profile.json"), "No such file"),
         (remove("*.parquet"), "No such file"),
         (write("*.parquet", b"PAR1"), "Parquet"),

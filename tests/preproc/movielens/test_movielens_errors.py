@@ -103,7 +103,7 @@ def test_too_few_ratings(tmp_path, refused):
 def test_damaged_gzip(tmp_path, refused):
     log = tmp_path / "ratings.csv.gz"
     log.write_bytes(gzip.compress(f"{CSV_HEADER}\n{GOOD}".encode())[:-12])
-    assert f"{log}: cannot be decompressed" in refused("--input", log)
+    assert f"{log}: the compressed file is cut" in refused("--input", log)
 
 
 @pytest.mark.parametrize(

@@ -285,7 +285,7 @@ def test_numeric_types_of_parquet(tmp_path):
         (chunk_with(quoting=0), "quoting is 0; expected true .* or false"),
         (chunk_with(delimiter="\0"), r"delimiter is '\\x00'; expected one ASCII character"),
         (chunk_with(delimiter=";"), "delimiter is ';'; expected one ASCII character"),
-        (chunk_with(files=["b"]), "/b, which does not exist"),
+        (chunk_with(files=["b"]), "/b: the file or folder does not exist"),
         (chunk_with(header=True), "/a: expected the names of the columns .*got the numbers 1"),
         (chunk_with(type="parquet"), "/a: expected Parquet files"),
         (changed(metadata={"transcode": 1}), "metadata: 'transcode' is written here; rename"),
@@ -315,7 +315,7 @@ def test_files_without_rows_and_damaged_files(tmp_path, capsys):
     refused(capsys, "split 'train' has no rows", raw(tmp_path, a=""))
     cut = gzip.compress(ROWS.encode() * 1000)[:-9]
     folder = raw(tmp_path / "cut", chunk_with(files=["a.gz"]), **{"a.gz": cut})
-    refused(capsys, "a.gz: cannot be decompressed, it may be cut", folder)
+    refused(capsys, "a.gz: compressed file is cut or damaged", folder)
 
 
 @pytest.mark.parametrize(

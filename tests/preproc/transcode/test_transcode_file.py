@@ -243,8 +243,8 @@ def test_whole_decimals_and_nan_as_text(tmp_path):
     [
         ("a.csv", b"label,city\n1,Bern\n0,Z\xfcrich\n", "a.csv, line 3: expected UTF-8 text"),
         ("a.parquet", [b"a", b"b", b"\xff"], "expected UTF-8 text: .*a.parquet.*xFF"),
-        ("a.csv", b"", "expected a header, got an empty file"),
-        ("a.csv", b"label,city\n", "a.csv: has no rows"),
+        ("a.csv", b"", "a.csv: the file is empty"),
+        ("a.csv", b"label,city\n", "a.csv: has the names of columns and no rows"),
         ("a.pdf", b"label,city\n", "expected a file that ends with .csv"),
     ],
 )

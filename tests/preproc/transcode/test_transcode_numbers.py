@@ -80,9 +80,7 @@ def test_indicators(tmp_path):
     assert stored(tmp_path / "again", "price_missing") == [1, 0]
 
 
-@pytest.mark.parametrize(
-    "flag", ["--fill_missing=0", "--missing_indicator", "--transform=log", "--missing_values=x"]
-)
+@pytest.mark.parametrize("flag", ["--missing_indicator", "--transform=log", "--missing_values=x"])
 def test_flags_of_an_earlier_data_set(flag, tmp_path, capsys):
     message = f"{flag.partition('=')[0]} and --vocabulary: the encoding is that of"
     refused(capsys, message, raw(tmp_path, a=HOLES), flag, "--vocabulary=d")

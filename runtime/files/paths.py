@@ -1,0 +1,52 @@
+"""Messages about paths that do not exist."""
+
+import contextlib
+import difflib
+import os
+import re
+
+_PATTERN = re.compile(r"[*?\[]")
+_MOST_NAMES = 5
+
+
+def absent(path: str | os.PathLike[str], kind: str = "") -> str:
+    """Returns the message about a path that does not exist, with names of its folder.
+
+    Args:
+        kind: what it should be, `file` or `folder`; empty: a file if its name has a dot, else
+            either.
+    """
+    path = os.fspath(path)
+    missing = path.rstrip("/") or path
+    while (folder := os.path.dirname(missing)) and not os.path.lexists(folder):
+        missing = folder
+    if os.path.islink(missing):
+        target = os.readlink(missing)
+        return (
+            f"{path}: {missing} is a symbolic link to {target}, which does not exist: restore "
+            f"{target}, or name the file itself"
+        )
+    folder, name = os.path.split(missing)
+    if folder and not os.path.isdir(folder):
+        return f"{path}: {folder} is a file, not a folder: give {folder} alone"
+    names, is_file = _names(folder), missing == path
+    if is_file and _PATTERN.search(name):
+        return f"{path}: no file has a name of this pattern; {_content(folder, names)}"
+    kind = kind or ("file" if "." in name else "file or folder")
+    problem = f"the {kind} does not exist" if is_file else f"the folder {missing} does not exist"
+    if close := difflib.get_close_matches(name, names, n=1, cutoff=0.6):
+        similar = os.path.join(folder, *close) + path[len(missing) :]
+        return f"{path}: {problem}; did you mean '{similar}'?"
+    return f"{path}: {problem}; {_content(folder, names)}"
+
+
+def _names(folder: str) -> list[str]:
+    with contextlib.suppress(OSError):
+        return sorted(name for name in os.listdir(folder or ".") if not name.startswith("."))
+    return []
+
+
+def _content(folder: str, names: list[str]) -> str:
+    where = folder if os.path.isabs(folder) else os.path.join(os.getcwd(), folder).rstrip("/")
+    more = f", ... ({len(names)} in all)" if len(names) > _MOST_NAMES else ""
+    return f"{where} has {', '.join(names[:_MOST_NAMES]) or 'no files'}{more}"
