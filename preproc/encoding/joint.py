@@ -18,63 +18,69 @@ from preproc.encoding.numbers import Number
 from preproc.encoding.vocabulary import Vocabulary
 
 _SPACE = np.isin(np.arange(256), [9, 10, 11, 12, 13, 32])
-_POINT = ord(".")
 _PREFIX_BYTES = 4
-_PADDING = np.zeros(8, np.uint8)
+_PADDING = bytes(8)
+
+
+class PackedTexts(NamedTuple):
+    """Texts of a tensor as Triton sends them: each follows its length, 4 bytes, little-endian."""
+
+    content: bytes
+    count: int
 
 
 class Texts(NamedTuple):
-    """Texts without an object for each: bytes starts to starts + lengths of the content."""
+    """Texts without an object for each: bytes starts to starts + lengths of the content, which
+    has 8 more bytes."""
 
     starts: NDArray[np.int64]
     lengths: NDArray[np.int64]
-    content: NDArray[np.uint8]
+    content: bytes
 
     @classmethod
     def of(cls, texts: Sequence[bytes]) -> "Texts":
         """Returns texts of bytes."""
         lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-        content = np.frombuffer(b"".join(texts), np.uint8)
-        return cls(np.cumsum(lengths) - lengths, lengths, content)
+        return cls(lengths.cumsum() - lengths, lengths, b"".join((*texts, _PADDING)))
 
     @classmethod
-    def prefixed(cls, content: NDArray[np.uint8]) -> "Texts":
-        """Returns texts that follow their length, 4 bytes each, little-endian."""
-        if not len(content):
+    def packed(cls, parts: Sequence[bytes]) -> "Texts":
+        """Returns the texts of contents of `PackedTexts`."""
+        content = b"".join((*parts, _PADDING))
+        values = np.frombuffer(content, np.uint8)[: -len(_PADDING)]
+        if not len(values):
             return cls.of(())
         # Texts below 256 bytes have three zeros after the first byte of their length, and seldom
         # anything else has.
-        firsts = np.flatnonzero((content[1:-2] | content[2:-1] | content[3:]) == 0)
-        ends = firsts + _PREFIX_BYTES + content[firsts]
-        following = np.append(firsts[1:], len(content))
+        firsts = np.flatnonzero((values[1:-2] | values[2:-1] | values[3:]) == 0)
+        ends = firsts + _PREFIX_BYTES + values[firsts]
+        following = np.append(firsts[1:], len(values))
         if not len(firsts) or firsts[0] or not np.array_equal(ends, following):
-            firsts = np.array(_prefixes(content.tobytes()), np.int64)
-            following = np.append(firsts[1:], len(content))
+            if len(parts) > 1:
+                return cls.joined([cls.packed([part]) for part in parts])
+            firsts = np.array(_prefixes(parts[0]), np.int64)
+            following = np.append(firsts[1:], len(values))
         starts = firsts + _PREFIX_BYTES
         return cls(starts, following - starts, content)
 
     @classmethod
     def read(cls, values: NDArray[np.object_]) -> "Texts":
-        """Returns the texts of bytes, and of `packed` arrays that were joined with them."""
+        """Returns the texts of bytes, and of `PackedTexts` in the places of their first texts."""
         flat = values.ravel().tolist()
         try:
             return cls.of(flat)
         except TypeError:
-            parts: list[Texts] = []
-        position = first = 0
+            parts: list[bytes] = []
+        position = 0
         while position < len(flat):
-            if isinstance(flat[position], Texts):
-                parts += [cls.of(flat[first:position]), flat[position]]
-                first = position = position + len(flat[position].lengths)
+            text = flat[position]
+            if isinstance(text, PackedTexts):
+                parts.append(text.content)
+                position += text.count
             else:
+                parts.append(len(text).to_bytes(_PREFIX_BYTES, "little") + text)
                 position += 1
-        return cls.joined([*parts, cls.of(flat[first:])])
-
-    def packed(self) -> NDArray[np.object_]:
-        """Returns an array of one object per text, the first of which is all of them."""
-        result = np.empty(len(self.lengths), object)
-        result[:1] = [self]
-        return result
+        return cls.packed(parts)
 
     @classmethod
     def joined(cls, parts: Sequence["Texts"]) -> "Texts":
@@ -83,14 +89,14 @@ class Texts(NamedTuple):
         firsts = np.cumsum(sizes) - sizes
         starts = [part.starts + first for part, first in zip(parts, firsts, strict=True)]
         lengths = np.concatenate([part.lengths for part in parts])
-        return cls(np.concatenate(starts), lengths, np.concatenate([p.content for p in parts]))
+        return cls(np.concatenate(starts), lengths, b"".join(part.content for part in parts))
 
     def array(self) -> pa.Array:
         """Returns the texts as binary of Arrow."""
         offsets = np.zeros(len(self.lengths) + 1, np.int32)
         np.cumsum(self.lengths, out=offsets[1:])
         shifts = np.repeat(self.starts - offsets[:-1], self.lengths)
-        content = self.content[shifts + np.arange(offsets[-1])]
+        content = np.frombuffer(self.content, np.uint8)[shifts + np.arange(offsets[-1])]
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(content)]
         return pa.Array.from_buffers(pa.binary(), len(self.lengths), buffers)
 
@@ -121,6 +127,8 @@ class JointEncoder:
         self._numbers = _Numbers([each for each in encodings if _is_joint_number(each)])
         self._texts = _Vocabularies([each for each in encodings if _is_joint_vocabulary(each)])
         self.features = (self._numbers.features, self._texts.features)
+        self._missing = dict.fromkeys(self._numbers.columns, np.full((1, 1), np.nan))
+        self._missing |= dict.fromkeys(self._texts.columns, np.full((1, 1), b"", object))
 
     def encode(
         self, columns: Mapping[str, NDArray], num_rows: int
@@ -135,15 +143,23 @@ class JointEncoder:
             None: `Encoder.encode` is needed, as a value is an error, a text has spaces at an end or
             is not UTF-8, or a whole number in a text has a point.
         """
-        absent = np.full((num_rows, 1), np.nan)
-        values = [columns.get(name, absent) for name in self._numbers.columns] or [absent[:, :0]]
-        numbers = self._numbers.encode(np.concatenate(values, axis=1))
+        if not self._missing.keys() <= columns.keys():
+            missing = {name: value.repeat(num_rows, 0) for name, value in self._missing.items()}
+            columns = missing | columns
+        numbers = self._numbers.encode(_joined(columns, self._numbers.columns, num_rows, axis=1))
         if numbers is None:
             return None
-        empty = np.full((num_rows, 1), b"", object)
-        texts = [columns.get(name, empty) for name in self._texts.columns] or [empty[:, :0]]
-        ids = self._texts.encode(Texts.read(np.concatenate(texts)), num_rows)
+        texts = Texts.read(_joined(columns, self._texts.columns, num_rows, axis=0))
+        ids = self._texts.encode(texts, num_rows)
         return None if ids is None else (numbers, ids)
+
+
+def _joined(
+    columns: Mapping[str, NDArray], names: Sequence[str], num_rows: int, axis: int
+) -> NDArray:
+    if not names:
+        return np.empty((num_rows, 0))
+    return np.concatenate([columns[name] for name in names], axis)
 
 
 def _is_joint_number(encoding: FeatureEncoding) -> bool:
@@ -178,14 +194,14 @@ class _Numbers:
         self.features = (*(each.name for each in encodings), *indicators)
 
     def encode(self, values: NDArray[np.float64]) -> NDArray[np.float32] | None:
-        if np.isinf(values).any():
+        if np.count_nonzero(np.isinf(values)):
             return None
         is_missing = np.isnan(values)
         values = np.where(is_missing, self._fill, values)
         self._transform(values)
         with np.errstate(over="ignore", invalid="ignore"):
             stored = ((values - self._mean) / self._deviation).astype(np.float32)
-        if not np.isfinite(stored).all():
+        if np.count_nonzero(np.isfinite(stored)) < stored.size:
             return None
         if not self._indicated:
             return stored
@@ -210,6 +226,7 @@ class _Vocabularies:
         self.features = tuple(each.name for each in encodings)
         self._has_integers = any(each.is_integer for each in encodings)
         self._index = JointIndex([each.index for each in encodings]) if encodings else None
+        self._order = np.arange(len(encodings))
 
     def encode(self, texts: Texts, num_rows: int) -> NDArray[np.int64] | None:
         """Returns the ids [rows, vocabularies] of the texts of the first vocabulary's column, those
@@ -217,16 +234,16 @@ class _Vocabularies:
         if self._index is None:
             return np.empty((num_rows, 0), np.int64)
         starts, lengths, content = texts
-        content = np.concatenate([content, _PADDING])
-        firsts, lasts = content[starts], content[starts + lengths - 1]
-        if ((_SPACE[firsts] | _SPACE[lasts]) & (lengths > 0)).any():
+        values = np.frombuffer(content, np.uint8)
+        are_spaces = _SPACE[values[starts]] | _SPACE[values[starts + lengths - 1]]
+        if np.count_nonzero(are_spaces & (lengths > 0)):
             return None
-        if (content >= 128).any() and not _is_utf8(Texts(starts, lengths, content)):
+        if not content.isascii() and not _is_utf8(texts):
             return None
-        if self._has_integers and (content == _POINT).any():
+        if self._has_integers and b"." in content:
             return None
-        vocabulary = np.repeat(np.arange(len(self.columns)), num_rows)
-        positions = self._index.find(vocabulary, starts, lengths, content)
+        vocabulary = self._order.repeat(num_rows)
+        positions = self._index.find(vocabulary, starts, lengths, values)
         return positions.reshape(-1, num_rows).T + 1
 
 

@@ -137,7 +137,7 @@ class JointIndex:
         prefixes = (hashes >> self._shifts[vocabulary]).astype(np.int64)
         positions = self._starts[prefixes + self._first_start[vocabulary]]
         positions = positions + self._first_hash[vocabulary]
-        lower = np.flatnonzero(self._hashes[positions] < hashes)
+        (lower,) = (self._hashes[positions] < hashes).nonzero()
         while lower.size:
             positions[lower] += 1
             lower = lower[self._hashes[positions[lower]] < hashes[lower]]
@@ -147,9 +147,7 @@ class JointIndex:
         is_equal = self._hashes[positions] == hashes
         is_equal &= self._offsets[values + 1] - firsts == lengths
         for first in range(0, int(lengths.max(initial=0)), 8):
-            rows = (
-                np.flatnonzero(is_equal & (lengths > first)) if first else np.flatnonzero(is_equal)
-            )
+            (rows,) = (is_equal & (lengths > first) if first else is_equal).nonzero()
             if not rows.size:
                 break
             different = words[starts[rows] + first] ^ self._words[firsts[rows] + first]

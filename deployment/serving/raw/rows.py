@@ -1,6 +1,7 @@
 """Raw rows to the encoded tensors of a model, by the encoder in its version folder."""
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Set
 from pathlib import Path
@@ -178,7 +179,7 @@ def request_tensors(
     """
     num_rows = len(next(iter(values.values()))) if num_rows is None else num_rows
     arrays = {
-        tensor.name: np.zeros((num_rows, int(np.prod(tensor.dims))), tensor.dtype)
+        tensor.name: np.zeros((num_rows, math.prod(tensor.dims)), tensor.dtype)
         for tensor in interface.inputs
         if tensor.name != interface.candidate_input
     }

@@ -61,7 +61,6 @@ def triton_model(monkeypatch, said):
         Tensor=Tensor,
         TritonError=TritonError,
         InferenceResponse=InferenceResponse,
-        deserialize_bytes_tensor=lambda content: np.array([b"few"], object),
         Logger=SimpleNamespace(log_info=said.append, log_warn=said.append),
     )
     monkeypatch.setitem(sys.modules, "triton_python_backend_utils", stand_in)
@@ -168,17 +167,19 @@ def test_unknown_column_next_to_raw_rows(tmp_path, triton_model):
     assert bad.error.text.startswith("unknown column town; needed: price; optional: age, city")
 
 
-def test_texts_of_large_tensors(tmp_path, triton_model):
-    """They are packed, which the server's module does not know."""
+def test_text_tensors(tmp_path, triton_model):
+    """Several texts are packed."""
     started(triton_model, made_raw_model.write(tmp_path / "1"))
     read = triton_model.pb_utils.deserialize_bytes_tensor
     texts = [b"Bern", b"", b"x" * 600]
     content = b"".join(struct.pack("<I", len(text)) + text for text in texts)
-    packed = read(np.frombuffer(content, np.uint8))
-    assert packed.shape == (3,)
+    packed = read(np.frombuffer(content, np.uint8)).reshape([3, 1])
+    assert packed.shape == (3, 1)
     assert Texts.read(packed).array().to_pylist() == texts
-    assert read(np.frombuffer(content[:8], np.uint8)).tolist() == [b"Bern"]
-    assert read(np.frombuffer(content[:12], np.uint8)).tolist() == [b"few"], "by the server's"
+    assert read(np.frombuffer(content[:8], np.uint8)).reshape([1, 1]).tolist() == [[b"Bern"]]
+    two = read(np.frombuffer(content[:12], np.uint8)).reshape([1, 2])
+    assert Texts.read(two).array().to_pylist() == texts[:2]
+    assert read(np.zeros(0, np.uint8)).reshape([0, 1]).shape == (0, 1)
 
 
 def test_encoded_tensors_next_to_raw_rows(tmp_path, triton_model):

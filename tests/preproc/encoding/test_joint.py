@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from preproc.encoding.encoder import Encoder
-from preproc.encoding.joint import JointEncoder, Texts
+from preproc.encoding.joint import JointEncoder, PackedTexts, Texts
 from preproc.encoding.lookup import JointIndex, TextIndex
 from preproc.encoding.numbers import Number
 from preproc.encoding.vocabulary import Vocabulary
@@ -140,9 +140,8 @@ def test_kinds_of_encodings():
     assert (numbers.shape, ids.shape) == ((2, 0), (2, 0))
 
 
-def prefixed(texts: list[bytes]) -> np.ndarray:
-    content = b"".join(struct.pack("<I", len(text)) + text for text in texts)
-    return np.frombuffer(content, np.uint8)
+def with_lengths(texts: list[bytes]) -> bytes:
+    return b"".join(struct.pack("<I", len(text)) + text for text in texts)
 
 
 @pytest.mark.parametrize(
@@ -158,10 +157,11 @@ def prefixed(texts: list[bytes]) -> np.ndarray:
     ],
 )
 def test_texts_with_lengths(texts):
-    read = Texts.prefixed(prefixed(texts))
-    assert read.array().to_pylist() == texts
-    packed = read.packed()
-    assert len(packed) == len(texts)
+    content = with_lengths(texts)
+    assert Texts.packed([content]).array().to_pylist() == texts
+    packed = np.empty(len(texts), object)
+    for place in range(len(texts))[:1]:
+        packed[place] = PackedTexts(content, len(texts))
     mixed = np.concatenate(
         [np.array([b"q"], object), packed, np.array([b"", b"r"], object), packed]
     )
