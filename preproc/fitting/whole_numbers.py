@@ -78,7 +78,7 @@ def choose(name: str, rows: int, distinct: int, z: float | None) -> KindChoice:
     if z is not None and z < -_SURE:
         reason = f"bins predict the label better than ids by {-z:.0f} standard errors"
         return KindChoice(False, reason if named else "")
-    kind = "an id by its name" if named else "an amount, as the name is not that of an id"
+    kind = "an id by its name" if named else "an amount by its name"
     if z is None:
         return KindChoice(named, f"{kind}; no label to compare with")
     if z > _SURE:

@@ -62,7 +62,7 @@ def test_reasons():
     )
     unclear = "; the label does not decide (0.1 standard errors)"
     assert choose("user_id", 100, 50, 0.1).reason == "an id by its name" + unclear
-    amount = "an amount, as the name is not that of an id"
+    amount = "an amount by its name"
     assert choose("price", 100, 50, 0.1).reason == amount + unclear
     assert choose("price", 100, 50, None).reason == f"{amount}; no label to compare with"
     assert choose("price", 100, 60, 9.0).reason == (
