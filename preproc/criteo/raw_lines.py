@@ -2,7 +2,7 @@
 
 A line holds 40 fields with a tab between them: the label (0 or 1), 13 integers and 26
 categorical values, the latter two empty where missing. `LINE_PATTERN` is the whole rule: it means
-the same in Python, RE2 (DuckDB) and Java (Spark). A carriage return at the end is dropped. Empty
+the same in Python, RE2 (DuckDB) and Java (Spark). A carriage return at the end is dropped. Blank
 lines at the end of a file are ignored; any other line that does not match is malformed.
 """
 
@@ -105,7 +105,7 @@ class LineCounts:
 
     lines: int
     rows: int
-    last: int  # number of the last line that is not empty (the first is 1); 0 without one
+    last: int  # number of the last line that is not blank (the first is 1); 0 without one
     first_bad: int  # number of the first line that is not a row; 0 without one
 
 
@@ -118,7 +118,7 @@ def line_counts(parts: Iterable[LineCounts]) -> dict[str, int]:
             first_bad = lines + part.first_bad
         lines += part.lines
         rows += part.rows
-    bad_lines = last - rows  # empty lines after the last other line do not count
+    bad_lines = last - rows  # blank lines after the last other line do not count
     return {"rows": rows, "bad_lines": bad_lines, "first_bad_line": first_bad if bad_lines else 0}
 
 

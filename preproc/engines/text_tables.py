@@ -23,7 +23,7 @@ from preproc.engines.bad_lines import (
     text_blocks,
 )
 from preproc.sources.chunk import CSV, SourceChunk
-from preproc.sources.duckdb_files import quoted, read_csv
+from preproc.sources.duckdb_files import BLANKS, quoted, read_csv
 from preproc.sources.files import partition_values
 
 _LINE_BREAKS = "Invalid Input Error: The CSV Parser state machine reached an invalid state"
@@ -31,7 +31,6 @@ _COLUMNS = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
 _LONGEST_LINE = 8 << 20
 # Larger buffers, DuckDB's default for such lines, would take much of the memory limit.
 _READER = f"store_rejects=true, max_line_size={_LONGEST_LINE}, buffer_size={_LONGEST_LINE * 4}"
-_BLANKS = "' \t\r\n\f\v'"
 # No JSON text has this character, so that a line is one field.
 _NO_DELIMITER = "\x01"
 
@@ -163,7 +162,7 @@ def _create_csv(connection, table: str, files: Sequence[str], form: TextFormat) 
     )
     where = ""
     if len(form.names) == 1:  # an empty line would be a missing value
-        where = f"WHERE c0 = '' OR trim(c0, {_BLANKS}) <> ''"
+        where = f"WHERE c0 = '' OR trim(c0, {BLANKS}) <> ''"
     elif form.delimiter == "\t":
         where = f"WHERE coalesce({', '.join(f'c{i}' for i in range(len(form.names)))}) IS NOT NULL"
     columns = _selected(fields, files, form)
@@ -185,7 +184,7 @@ def _selected(expressions: dict[str, str], files: Sequence[str], form: TextForma
 def _rejects(connection, files: Sequence[str], form: TextFormat) -> BadLines:
     listed = ", ".join(map(quoted, files))
     # Lines of blanks, which have another number of fields than rows.
-    is_blank = f"trim(csv_line, {_BLANKS}) = '' AND error_type <> 'INVALID ENCODING'"
+    is_blank = f"trim(csv_line, {BLANKS}) = '' AND error_type <> 'INVALID ENCODING'"
     rows = connection.execute(
         f"""
         SELECT list_position([{listed}], file_path) - 1 AS file, line,
@@ -253,7 +252,7 @@ def _create_json(connection, table: str, files: Sequence[str], form: TextFormat)
         FROM (
             SELECT file_index, line, CASE WHEN starts_with(ltrim(line, ' \t'), '{{')
                 THEN TRY(json_extract_string(line, [{", ".join(paths)}]::VARCHAR[])) END AS fields
-            FROM {_json_lines(files)} WHERE trim(line, {_BLANKS}) <> ''
+            FROM {_json_lines(files)} WHERE trim(line, {BLANKS}) <> ''
         )
         """
     )

@@ -122,14 +122,18 @@ def _negatives(path: Path, positives: np.ndarray, test: Path) -> np.ndarray:
 
 
 def _read(path: Path) -> pa.Table:
-    """Reads a file without a header and with tabs between fields; empty lines mean nothing."""
+    """Reads a file without a header and with tabs between fields; blank lines mean nothing."""
     try:
         with gzip_errors(path), open_unpacked(path) as file:
             return pa_csv.read_csv(
                 file,
                 # Only a single thread knows the numbers of rows.
                 pa_csv.ReadOptions(use_threads=False, autogenerate_column_names=True),
-                pa_csv.ParseOptions(delimiter="\t", quote_char=False),
+                pa_csv.ParseOptions(
+                    delimiter="\t",
+                    quote_char=False,
+                    invalid_row_handler=lambda row: "error" if row.text.strip() else "skip",
+                ),
             )
     except pa.ArrowInvalid as error:
         raise ValueError(

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+BLANKS = "' \t\r\n\f\v'"  # in a line without values, as an SQL literal
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 

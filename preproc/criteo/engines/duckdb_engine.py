@@ -28,7 +28,7 @@ from preproc.criteo.raw_lines import (
 )
 from preproc.engines.duckdb_session import DuckDBSession
 from preproc.raw_files import is_gzip
-from preproc.sources.duckdb_files import quoted, read_csv, read_parquet
+from preproc.sources.duckdb_files import BLANKS, quoted, read_csv, read_parquet
 from runtime.files.disk import sync
 
 # The part of the memory limit that DuckDB does not account for: Python, NumPy, Arrow and code
@@ -132,7 +132,9 @@ class CriteoDuckDBEngine(DuckDBSession):
             f"new_line={quoted(line_end.encode('unicode_escape').decode())}"
         )
         return f"""
-            SELECT CASE WHEN line IS NULL THEN {_EMPTY} WHEN f IS NULL THEN {_MALFORMED}
+            SELECT CASE WHEN f IS NULL THEN
+                    CASE WHEN trim(coalesce(line, ''), {BLANKS}) = '' THEN {_EMPTY}
+                    ELSE {_MALFORMED} END
                 ELSE coalesce(try_cast(f[1] AS UTINYINT), 0) END::UTINYINT AS label,
                 {", ".join(columns)}
             FROM (

@@ -25,7 +25,7 @@ def read_rows(path: Path) -> tuple[list[list[str]], list[int]]:
     if data.startswith(b"\x1f\x8b"):
         data = gzip.decompress(data)
     lines = [line.removesuffix(b"\r") for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n")]
-    while lines and not lines[-1]:
+    while lines and not lines[-1].strip():
         lines.pop()
     rows, bad = [], []
     for number, line in enumerate(lines, 1):

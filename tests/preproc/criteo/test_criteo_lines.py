@@ -92,6 +92,7 @@ LINE_ENDS = {
     "no line end at the end": (GOOD + b"\n" + GOOD, 2, 0),
     "one line": (GOOD, 1, 0),
     "empty lines at the end": (GOOD + b"\n\n\n\n", 1, 0),
+    "blank lines at the end": (GOOD + b"\n  \n\t\t\r\n \n", 1, 0),
     "empty lines in front": (b"\n\n" + GOOD, 1, 1),
     "returns": (GOOD + b"\r\n" + GOOD + b"\r\n", 2, 0),
     "returns, none at the end": (GOOD + b"\r\n" + GOOD, 2, 0),

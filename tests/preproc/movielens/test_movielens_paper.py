@@ -24,7 +24,10 @@ def write(folder, train=TRAIN, test=TEST, negative=NEGATIVE, name="x.train.ratin
 
 
 def test_files_by_hand(tmp_path):
-    data_set = prepared(tmp_path, "--input", write(tmp_path))
+    """Blank lines mean nothing."""
+    blank = "\n  \n \t\n"
+    path = write(tmp_path, TRAIN + blank, TEST + blank, NEGATIVE + blank)
+    data_set = prepared(tmp_path, "--input", path)
     assert data_set.arrays["train"]["user"].tolist() == [0, 0, 1, 3, 3, 3]
     assert data_set.arrays["train"]["item"].tolist() == [3, 1, 2, 0, 2, 3]
     users, items = data_set.lists("test")

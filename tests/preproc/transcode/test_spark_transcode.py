@@ -71,6 +71,31 @@ def test_first_invalid_value(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+def test_equal_refusals(tmp_path, capsys):
+    """Texts among numbers, formats, codes and missing users; blank lines are left out."""
+    path, errors = tmp_path / "rows.csv", []
+    codes = [f"{i}E{i % 3}" for i in range(98)]
+    for odd, label in (("?", 1), ("$7", 1), ("-inf", 1), ("1", 2)):
+        rows = [f"{i}.5,{codes[i]},{i % 2}" for i in range(98)] + [
+            " \t",
+            f"{odd},1E5,{label}",
+            "  ",
+        ]
+        path.write_text("\n".join(["price,block,bought", *rows]) + "\n")
+        for engine in ((), SPARK):
+            assert run(path, tmp_path / "out", "--split=0.8,0.1,0.1", *engine) == 2
+            errors.append(capsys.readouterr().err)
+    path.write_text("user,item\nu1,i1\n\nNULL,i1\n")
+    for engine in ((), SPARK):
+        flags = [f"--input={path}", f"--output={tmp_path / 'out'}", "--user=user", "--item=item"]
+        assert transcode.main([*flags, *engine]) == 2
+        errors.append(capsys.readouterr().err)
+    assert errors[::2] == errors[1::2]
+    assert ["row 99 (" in error for error in errors[::2]] == [True] * 4 + [False]
+    assert "'bought': expected 0 or 1, got '2'" in errors[6]
+    assert "row 2 (" in errors[8] and "'user' is missing ('NULL' is a spelling" in errors[8]
+
+
 @pytest.mark.long
 def test_killed_worker(tmp_path, root):
     """A cluster loses one of two workers in the middle: the files of a run by DuckDB."""
