@@ -1,6 +1,6 @@
 """Rows that are in train and in another split, too."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import ibis
@@ -8,12 +8,13 @@ import ibis.expr.types as ir
 
 from preproc.checks.report import PASSED, WARNING, Check
 from preproc.engines.engine import Engine, fetch_row
+from preproc.transcode.write import SPLIT
 
 _SMALLEST_SHARE = 0.01
 _LEAST_ROWS = 10
 # Rows with equal features by chance differ in their labels as often as any two rows. Copies do not.
 _LEAST_DIFFERENT, _FACTOR = 5, 10
-_SAMPLE_ROWS = 1_000_000
+_SAMPLE_ROWS = 200_000
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ class RepeatedRows(Check):
 
 def repeated_rows(
     engine: Engine,
-    splits: Mapping[str, ir.Table],
+    rows: ir.Table,
+    names: Sequence[str],
     columns: Sequence[str],
     label: str | None,
     num_rows: int,
@@ -73,28 +75,26 @@ def repeated_rows(
     """Returns how many rows of a split are in train, too: of the split with the largest share.
 
     Args:
-        splits: split -> its rows, train first, and at least one other.
+        rows: of all splits; column `SPLIT`: number of the split.
+        names: of the splits, train first, and at least one other.
         columns: what makes a row.
         label: column of labels; None: rows have none.
         num_rows: an upper bound of the number of all rows; of many, some of the different rows are
             compared.
         is_divided: whether the rows were divided here.
     """
-    names = [*splits]
-    parts = [
-        table.select(
-            key=ibis.struct({name: table[name] for name in columns}).hash(),
-            split=ibis.literal(number, "int8"),
-            label=ibis.null("string") if label is None else table[label].cast("string"),
-        )
-        for number, table in enumerate(splits.values())
-    ]
-    rows = ibis.union(*parts) if len(parts) > 1 else parts[0]
+    shares = {} if label is None else _label_shares(engine, rows, label)
+    most_frequent = next(iter(shares), None)
+    selected = rows.select(
+        key=ibis.struct({name: rows[name] for name in columns}).hash(),
+        split=rows[SPLIT],
+        is_first=ibis.literal(True) if not shares else rows[label].identical_to(most_frequent),
+    )
     if num_rows > _SAMPLE_ROWS:
-        rows = rows.filter(rows.key % -(-num_rows // _SAMPLE_ROWS) == 0)
-    groups = rows.group_by("key").aggregate(
-        is_mixed=(rows.label.min() != rows.label.max()).fill_null(False),
-        **{f"n{i}": (rows.split == i).sum() for i in range(len(names))},
+        selected = selected.filter(selected.key % -(-num_rows // _SAMPLE_ROWS) == 0)
+    groups = selected.group_by("key").aggregate(
+        is_mixed=selected.is_first.min() != selected.is_first.max(),
+        **{f"n{i}": (selected.split == i).sum() for i in range(len(names))},
     )
     is_known = groups.n0 > 0
     sums = {}
@@ -104,21 +104,21 @@ def repeated_rows(
         sums[f"repeated{i}"] = ibis.ifelse(is_known, own, 0).sum()
         sums[f"different{i}"] = ibis.ifelse(is_known & groups.is_mixed, own, 0).sum()
     row = fetch_row(engine, groups.aggregate(**sums))
-    differs = None if label is None else _share_of_different(engine, splits[names[0]], label)
+    differ = 2 * (first := max(shares.values(), default=0.0)) * (1 - first)
     checks = []
     for i, name in enumerate(names[1:], 1):
         count, repeated, different = (
             int(row[f"{key}{i}"] or 0) for key in ("rows", "repeated", "different")
         )
-        expected = None if differs is None else repeated * differs
-        what = "rows" if label is not None else "interactions"
+        expected = repeated * differ if shares else None
+        what = "rows" if shares else "interactions"
         checks.append(RepeatedRows(name, count, repeated, different, expected, what, is_divided))
     return max(checks, key=lambda check: check.repeated / max(check.rows, 1))
 
 
-def _share_of_different(engine: Engine, table: ir.Table, label: str) -> float:
-    """Returns the share of the pairs of any two rows whose labels differ."""
-    counts = table.group_by(label).aggregate(n=table.count())
-    sums = counts.aggregate(n=counts.n.sum(), squares=(counts.n.cast("float64") ** 2).sum())
-    row = fetch_row(engine, sums)
-    return 1 - (row["squares"] or 0) / max(row["n"] or 1, 1) ** 2
+def _label_shares(engine: Engine, rows: ir.Table, label: str) -> dict:
+    """Returns the two most frequent labels and their shares of the rows, the first one first."""
+    counts = rows.group_by(value=label).aggregate(n=rows.count())
+    total = counts.n.sum().over(ibis.window())
+    counts = counts.mutate(total=total).order_by([ibis.desc("n"), "value"]).limit(2)
+    return {row["value"]: row["n"] / row["total"] for row in engine.fetch(counts).to_pylist()}

@@ -16,6 +16,7 @@ from preproc.fitting.whole_numbers import held_out_shares
 _TELLING_AUC = 0.995
 _LEAST_OF_A_LABEL = 50  # rows; fewer are separated by chance
 _LEAST_ROWS = 100
+_SAMPLE_ROWS = 100_000  # of the AUC
 _FOLDS = 5
 _BINS = 64
 _COLUMNS = 8  # fetched at a time
@@ -137,7 +138,7 @@ def telling_columns(
         kinds: column -> `NUMBERS` or `IDS`.
         num_rows: an upper bound of the number of rows.
     """
-    sample = sample_of(rows, num_rows)
+    sample = sample_of(rows, num_rows, _SAMPLE_ROWS)
     fold = (hashed(sample[ROW], 2) % _FOLDS).cast("int8")
     names, checks = [*kinds], []
     for start in range(0, len(names), _COLUMNS):

@@ -192,20 +192,18 @@ class Run:
     def _check_repetitions(self, spec: RawSpec, raw: RawTables) -> None:
         """Looks for rows of train in other splits; lists of candidates repeat pairs."""
         label = next(iter(spec.channels[LABEL_CHANNEL]), None)
-        splits = raw.splits(None if self._request is None else [*self._request.shares])
-        is_complete = label is None or all(label in table.columns for table in splits.values())
-        if TRAIN not in splits or len(splits) < 2 or not is_complete:
+        request = self._request
+        names = [*(spec.sources if request is None else request.shares)]
+        names.sort(key=lambda name: name != TRAIN)  # train first
+        in_all = set.intersection(*(set(table.columns) for table in raw.tables.values()))
+        if TRAIN not in raw.tables or len(names) < 2 or (spec.is_interactions and label):
             return
-        if spec.is_interactions and label is not None:
+        columns = _pair(spec.channels) or [n for n in spec.features if n in in_all and n != label]
+        if not columns or (label is not None and label not in in_all):
             return
-        columns = _pair(spec.channels) or [
-            n for n in spec.features if n != label and all(n in t.columns for t in splits.values())
-        ]
-        splits = {TRAIN: splits.pop(TRAIN), **splits}
-        num_rows, is_divided = sum(raw.num_rows.values()), self._request is not None
-        self._checks.append(
-            repeated_rows(self._engine, splits, columns, label, num_rows, is_divided)
-        )
+        rows = raw.numbered([*columns, *filter(None, [label])])
+        facts = (columns, label, sum(raw.num_rows.values()), request is not None)
+        self._checks.append(repeated_rows(self._engine, rows, names, *facts))
 
     def _encoder(self, spec: RawSpec, raw: RawTables) -> tuple[Encoder, dict]:
         known = self._known

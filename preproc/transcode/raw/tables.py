@@ -4,6 +4,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import ibis
 import ibis.expr.types as ir
 
 from dataloading.spec.feature_spec import TRAIN
@@ -70,12 +71,21 @@ class RawTables:
         table = self.tables[self._fitted]
         return table.filter(table[SPLIT] == 0) if SPLIT in table.columns else table
 
-    def splits(self, names: Sequence[str] | None) -> dict[str, ir.Table]:
-        """Returns split -> its rows; `names`: those that train is divided into; None: it is not."""
-        if names is None:
-            return dict(self.tables)
-        table = self.tables[TRAIN]
-        return {name: table.filter(table[SPLIT] == i) for i, name in enumerate(names)}
+    def numbered(self, columns: Sequence[str]) -> ir.Table:
+        """Returns columns of all rows and the number of the split of each as `SPLIT`.
+
+        That of rows that are divided is theirs, that of others the position of their raw split,
+        train first.
+        """
+        first = self.tables[self._fitted]
+        if SPLIT in first.columns:
+            return first.select(SPLIT, *columns)
+        tables = [first, *(own for own in self.tables.values() if own is not first)]
+        parts = [
+            table.select(*columns).mutate(**{SPLIT: ibis.literal(i, "int64")})
+            for i, table in enumerate(tables)
+        ]
+        return ibis.union(*parts) if len(parts) > 1 else parts[0]
 
     @property
     def most_rows(self) -> int:
