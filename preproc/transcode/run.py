@@ -23,6 +23,7 @@ from preproc.checks.mixed_texts import mixed_texts
 from preproc.checks.repeated_rows import repeated_rows
 from preproc.checks.report import PASSED, Check, Report
 from preproc.checks.scale import scales
+from preproc.checks.telling_columns import telling_columns
 from preproc.checks.unknown_values import GROWN, KNOWN, OWN, unknown_values
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import Identity, Label
@@ -31,6 +32,7 @@ from preproc.encoding.vocabulary import Vocabulary
 from preproc.engines.engine import PART, ROW, Engine
 from preproc.fitting.continuous import sample_of
 from preproc.fitting.fit import Fit, largest_id
+from preproc.fitting.infer import IDS, NUMBERS
 from preproc.fitting.scale import Scale
 from preproc.sources.files import find_table
 from preproc.transcode.arguments import ROLES, parse_threshold
@@ -82,6 +84,7 @@ class Run:
         for split, table in raw.tables.items() if spec.is_interactions else ():
             check_interactions(self._engine, spec, split, table, self._missing)
         self._check_repetitions(spec, raw)
+        self._check_listed(spec, raw)
         if self._known is not None:
             for table in raw.tables.values():
                 self._checks += moved_columns(self._engine, table, self._known.encoder)
@@ -188,6 +191,20 @@ class Run:
         divided = table.mutate(**{SPLIT: numbers})
         is_by_pair = pair and request.column is None
         raw.tables[TRAIN] = self._engine.store_table(divided, "divided") if is_by_pair else divided
+
+    def _check_listed(self, spec: RawSpec, raw: RawTables) -> None:
+        """Looks for columns that tell the label among those that a feature spec lists."""
+        label = next(iter(spec.channels[LABEL_CHANNEL]), None)
+        known = self._known is not None or self._is_table or spec.is_interactions
+        if known or TRAIN not in raw.tables or label is None or not spec.has(TRAIN, label):
+            return
+        kinds = {
+            name: IDS if name in spec.ids else NUMBERS
+            for name in spec.features
+            if name != label and spec.has(TRAIN, name) and spec.hotness(name) == 1
+        }
+        facts = (kinds, label, self._missing, raw.most_rows)
+        self._checks += telling_columns(self._engine, raw.train_rows, *facts, is_left_out=False)
 
     def _check_repetitions(self, spec: RawSpec, raw: RawTables) -> None:
         """Looks for rows of train in other splits; lists of candidates repeat pairs."""

@@ -5,6 +5,7 @@ import csv
 import numpy as np
 import pyarrow as pa
 import pytest
+import yaml
 
 from dataloading.spec.data_checks import read_findings
 from dataloading.spec.feature_spec import FeatureSpec
@@ -72,6 +73,27 @@ def test_kept_columns(table, tmp_path):
     assert run(table, *FLAGS, *kept, output=tmp_path / "out") == 0
     used = set(FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml").feature_spec)
     assert used == {*HONEST, "order", "hash", "state", "refund", "saved"}
+
+
+def test_listed_columns_are_warned_of(tmp_path, capsys):
+    rows = zip(LABEL, HONEST["price"], HONEST["city"], FAULTS["state"][0], strict=True)
+    (tmp_path / "a.csv").write_text("\n".join(",".join(map(str, row)) for row in rows) + "\n")
+    content = {
+        "feature_spec": {name: {} for name in ("click", "price", "city", "state")},
+        "channel_spec": {
+            "label": ["click"], "numerical": ["price"], "categorical": ["city", "state"],
+        },
+    }  # fmt: skip
+    chunk = {"type": "csv", "features": ["click", "price", "city", "state"], "files": ["a.csv"]}
+    content["source_spec"] = {"train": [chunk]}
+    (tmp_path / "feature_spec.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    assert run(tmp_path, "--categorify=all", "--strict", output=tmp_path / "out") == 2
+    error = capsys.readouterr().err
+    assert "tells_label: 'state' alone predicts the label with an AUC of 1.0000: remove" in error
+    # The remedy, for a feature that is then in no channel.
+    content["channel_spec"]["categorical"] = ["city"]
+    (tmp_path / "feature_spec.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    assert run(tmp_path, "--categorify=all", "--strict", output=tmp_path / "out") == 0
 
 
 def test_few_rows_are_not_judged(tmp_path):
