@@ -273,10 +273,7 @@ class Run:
         ids = [f.name for f in encoder.features if isinstance(f, Vocabulary) and f.first_id]
         facts: dict[str, SplitFacts] = {}
         for split, own in targets.items():
-            tables = raw.tables[split], raw.sources[split]
-            facts |= write_rows(
-                self._engine, tables[0], encoder, layout, own, label, ids, tables[1]
-            )
+            facts |= write_rows(self._engine, raw.tables[split], encoder, layout, own, label, ids)
             for target in own:
                 if not facts[target].rows:
                     raise ValueError(

@@ -180,7 +180,6 @@ def write_rows(
     targets: Sequence[str],
     label: str,
     ids: Sequence[str],
-    source: ir.Table,
 ) -> dict[str, SplitFacts]:
     """Encodes the rows of a table into the files of splits; returns the facts of each.
 
@@ -189,7 +188,6 @@ def write_rows(
         layout: feature spec of the data set, whose base directory is written.
         targets: splits, in the order of their numbers.
         ids: features of ids with an id for unknown values.
-        source: table of `Engine.read` that the rows are from.
 
     Raises:
         ValueError: a value cannot be encoded; the message names file and row.
@@ -224,7 +222,7 @@ def write_rows(
     errors = [result for result in results if isinstance(result, dict)]
     if errors:
         first = min(errors, key=lambda error: error["row"])
-        place = engine.place(source, first["row"])
+        place = engine.place(table, first["row"])
         raise ValueError(f"{place}: feature '{first['feature']}': {first['error']}")
     for result in results:
         for target, own in zip(targets, result, strict=True):

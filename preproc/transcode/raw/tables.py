@@ -45,16 +45,12 @@ class RawTables:
     Attributes:
         tables: raw split -> its rows; those that are divided have the column `SPLIT`.
         missing: spellings of missing values.
-        sources: raw split -> its table of `Engine.read`.
     """
 
     engine: Engine
     tables: dict[str, ir.Table]
     missing: tuple[str, ...]
     _facts: dict[str, ColumnFacts] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.sources = dict(self.tables)
 
     @functools.cached_property
     def num_rows(self) -> dict[str, int]:
