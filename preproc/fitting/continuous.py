@@ -15,9 +15,9 @@ SAMPLE_ROWS = 200_000
 _FIRST_ROWS = 1000  # most columns are seen to be others without a pass over the table
 
 
-def sample_of(rows: ir.Table, num_rows: int, most: int = SAMPLE_ROWS) -> ir.Table:
-    """Returns at most `most` of the rows, the same ones on every engine."""
-    step = -(-num_rows // most)
+def sample_of(rows: ir.Table, num_rows: int, most: int | None = None) -> ir.Table:
+    """Returns at most `most` of the rows (None: `SAMPLE_ROWS`), the same ones on every engine."""
+    step = -(-num_rows // (most or SAMPLE_ROWS))
     return rows.filter(rows[ROW] % step == 0) if step > 1 else rows
 
 
