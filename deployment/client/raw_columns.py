@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 
 from deployment.serving.interface import BOOL, FLOAT64, INT64, TEXT, RawColumn
 from deployment.triton.config import COLUMNS
-from preproc.encoding.columns import MISSING_VALUES, InvalidValue, integers, labels, numbers, plain
+from preproc.encoding.columns import (
+    BOOLEANS,
+    MISSING_VALUES,
+    InvalidValue,
+    integers,
+    labels,
+    numbers,
+    plain,
+)
 
 _MISSING = pa.array(MISSING_VALUES)
 _KINDS = {TEXT: "text", FLOAT64: "number", INT64: "integer", BOOL: "true or false"}
@@ -142,7 +150,7 @@ def _flat(values: pa.Array, dtype: str) -> NDArray:
     if dtype == FLOAT64:
         return numbers(values, _MISSING)
     if dtype == BOOL:
-        return labels(values, _MISSING)
+        return labels(values, _MISSING, BOOLEANS, "0 or 1")
     if dtype == INT64:
         result, is_missing = integers(values, _MISSING)
         if is_missing.any():

@@ -93,7 +93,7 @@ def _check_flags(flags: argparse.Namespace, is_data_set: bool) -> None:
     unread = {} if on_spark else dict.fromkeys(("master", "spark_conf"), engine)
     if is_data_set:
         unread |= dict.fromkeys(
-            ("keep", "on_bad_line", "memory_limit", "strict"), "a data set as --input"
+            ("keep", "on_bad_line", "memory_limit", "no_header", "strict"), "a data set as --input"
         )
     else:
         unread["split"] = "a table as --input"
@@ -114,6 +114,7 @@ def _score_table(flags: argparse.Namespace, model: ModelFolders) -> tuple[int, l
     scorer = RowScorer(model, flags.threads, flags.batch_size)
     columns = list(dict.fromkeys((*scorer.columns, *flags.keep)))
     settings = {"memory_limit_bytes": flags.memory_limit_bytes, "threads": flags.threads or None}
+    settings["has_header"] = not flags.no_header
     with (
         open_rows(flags.input, columns, on_bad_line=flags.on_bad_line, **settings) as rows,
         contextlib.closing(rows.batches()) as batches,
@@ -221,6 +222,11 @@ def _parser() -> argparse.ArgumentParser:
         help="fail (default) at a line of text that is not a row, or skip up to 1 %% of them",
     )
     add("--strict", action="store_true", help=STRICT_HELP)
+    add(
+        "--no_header",
+        action="store_true",
+        help="a table of CSV without a header: its columns are c1, c2 and so on, as in transcode",
+    )
     add(
         "--engine",
         choices=(LOCAL, SPARK),

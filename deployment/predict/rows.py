@@ -27,6 +27,7 @@ class TableRows:
         path: see `preproc.sources.files.find_table`.
         columns: names of the columns to read; None: all.
         on_bad_line: `fail`, or `skip` to leave out invalid lines of text.
+        has_header: see `find_table`.
 
     Attributes:
         files: paths of the files.
@@ -45,14 +46,16 @@ class TableRows:
         path: str,
         columns: Sequence[str] | None = None,
         on_bad_line: str = "fail",
+        has_header: bool = True,
     ):
         self._engine = engine
-        chunk = find_table(path, engine.store)
+        chunk = find_table(path, engine.store, has_header)
         self.files = chunk.files
         known = chunk.columns
         if known is not None and columns is not None:
             _check_columns(path, columns, known)
-            chunk = dataclasses.replace(chunk, columns=tuple(columns))
+            if has_header:  # otherwise these are all columns of the files
+                chunk = dataclasses.replace(chunk, columns=tuple(columns))
         self.table = engine.read([chunk], on_bad_line)
         # The keys of JSON lines are known when they are read.
         known = known or tuple(name for name in self.table.columns if name not in (PART, ROW))
@@ -84,6 +87,7 @@ def open_rows(
     columns: Sequence[str] | None = None,
     *,
     on_bad_line: str = "fail",
+    has_header: bool = True,
     memory_limit_bytes: int = MEMORY_BYTES,
     threads: int | None = None,
 ) -> Iterator[TableRows]:
@@ -102,7 +106,7 @@ def open_rows(
             DUCKDB, Path(scratch), memory_limit_bytes=memory_limit_bytes, threads=threads
         ) as engine,
     ):
-        yield TableRows(engine, os.fspath(path), columns, on_bad_line)
+        yield TableRows(engine, os.fspath(path), columns, on_bad_line, has_header)
 
 
 def _check_columns(path: str, expected: Sequence[str], columns: Sequence[str]) -> None:

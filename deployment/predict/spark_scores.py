@@ -69,7 +69,8 @@ def score_parts(
     scorer = PartScorer(model, folder.absolute(), suffix, tuple(flags.keep), batch_size)
     raw_rows = RawRows(model.folder, interfaces.read(model.folder))
     columns = dict.fromkeys((*(column.name for column in raw_rows.columns), *flags.keep))
-    rows = TableRows(engine, flags.input, list(columns), flags.on_bad_line)
+    has_header = not flags.no_header
+    rows = TableRows(engine, flags.input, list(columns), flags.on_bad_line, has_header)
     moved = rows.drift(raw_rows.encoder)
     Report(tuple(moved)).refuse_warnings(flags.strict)
     table = rows.table.select([PART, ROW, *columns])

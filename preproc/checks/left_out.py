@@ -16,12 +16,14 @@ from preproc.transcode.raw.tables import RawTables
 
 
 def left_out_columns(
-    raw: RawTables, facts: Mapping[str, ColumnFacts], choices: Mapping[str, KindChoice], label: str
+    raw: RawTables,
+    facts: Mapping[str, ColumnFacts],
+    choices: Mapping[str, KindChoice],
 ) -> list[LeftOutColumn]:
     """Returns the checks of columns, at most one that did not pass for each.
 
     Args:
-        raw: the rows of the split train alone.
+        raw: the rows of the split train alone, with a label.
         facts: of the columns that may be left out.
         choices: kinds of those that hold whole numbers.
     """
@@ -36,7 +38,10 @@ def left_out_columns(
     checks += row_numbers(raw.engine, table, own, raw.missing, raw.most_rows)
     checks += unique_columns(own, kinds)
     single = {name: kind for name, kind in kinds.items() if not facts[name].list_form}
-    checks += telling_columns(raw.engine, raw.train_rows, single, label, raw.missing, raw.most_rows)
+    if raw.label is not None:
+        checks += telling_columns(
+            raw.engine, raw.train_rows, single, raw.label, raw.missing, raw.most_rows
+        )
     failed: set[str] = set()
     result = []
     for check in checks:

@@ -7,10 +7,12 @@ import numpy as np
 import pyarrow as pa
 
 from preproc.checks.report import NOTE, PASSED, WARNING, Check
+from preproc.encoding.encodings import Label
 from preproc.engines.engine import ROW, Engine
 from preproc.fitting.continuous import sample_of
 from preproc.fitting.expressions import hashed, number, text
 from preproc.fitting.infer import IDS, NUMBERS, ColumnFacts
+from preproc.fitting.labels import label_number
 from preproc.fitting.whole_numbers import held_out_shares
 
 _TELLING_AUC = 0.995
@@ -126,7 +128,7 @@ def telling_columns(
     engine: Engine,
     rows: ir.Table,
     kinds: dict[str, str],
-    label: str,
+    label: Label,
     missing: tuple[str, ...],
     num_rows: int,
     is_left_out: bool = True,
@@ -144,8 +146,10 @@ def telling_columns(
     for start in range(0, len(names), _COLUMNS):
         own = names[start : start + _COLUMNS]
         values = {f"c{i}": _value(sample[n], kinds[n], missing) for i, n in enumerate(own)}
-        selected = sample.select(label=number(sample[label], missing), fold=fold, **values)
-        fetched = engine.fetch(selected.filter(selected.label.isin([0.0, 1.0])))
+        selected = sample.select(
+            label=label_number(sample[label.column], label, missing), fold=fold, **values
+        )
+        fetched = engine.fetch(selected.filter(selected.label.notnull()))
         labels = fetched["label"].to_numpy().astype(bool)
         if min(labels.sum(), len(labels) - labels.sum()) < _LEAST_OF_A_LABEL:
             return []

@@ -12,7 +12,8 @@ Rules, which the preparations' SQL states too:
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +29,12 @@ _FINITE = (
     "a finite number: replace infinite values in the data, or take all of them for missing with "
     "--missing_values inf"
 )
+LabelKey = float | str  # see `label_key`
+BOOLEANS: dict[LabelKey, int] = {0.0: 0, 1.0: 1, "false": 0, "true": 1}
+
 FEW_VALUES = 16  # are looked up one by one
+_SPACES = " \t\n\r\f\v"
+_MISSING, _OTHER = 2, 3  # codes of invalid values
 _INTEGER = r"^[+-]?\d+$"
 _LARGEST_EXACT = 1 << 53  # whole numbers up to here are different in float64
 _WHOLE_DECIMAL = pa.decimal256(76, 0)  # holds every whole decimal; casting a fraction to it fails
@@ -228,41 +234,58 @@ def integers(values: pa.Array, missing: pa.Array) -> tuple[NDArray[np.int64], ND
     return pc.fill_null(result, 0).to_numpy(zero_copy_only=False), is_missing
 
 
+def label_key(value: Any) -> LabelKey | None:
+    """Returns what the spellings of a value share: its number, or its text in lower case; None for
+    null and NaN."""
+    if value is None or value != value:
+        return None
+    text = str(value).strip(_SPACES).lower()
+    return float(text) if re.match(NUMBER, text) else text
+
+
 def labels(
-    values: pa.Array, missing: pa.Array, spellings: tuple[str, str] | None = None
+    values: pa.Array,
+    missing: pa.Array,
+    meanings: Mapping[LabelKey, int],
+    rule: str,
+    others: int | None = None,
 ) -> NDArray[np.bool_]:
     """Returns `plain` values as booleans [n].
 
     Args:
-        missing: spellings of missing values, which are errors.
-        spellings: texts of 0 and 1; None: 0 and 1, or true and false in any case.
+        missing: spellings of missing values, which are errors unless they have a meaning.
+        meanings: key of a value, see `label_key` -> 0 or 1.
+        rule: names the values in errors.
+        others: 0 or 1 for other values; None: they are errors.
 
     Raises:
         InvalidValue: a value is missing or is another one.
     """
-    rule = "0 or 1" if spellings is None else " or ".join(map(repr, spellings))
-    if spellings is not None:
-        values = texts(values, missing)
-        result = pc.index_in(values, pa.array(spellings)).to_numpy(zero_copy_only=False)
-    elif pa.types.is_string(values.type):
-        result = _plain_numbers(values, missing)
-        if result is None:
-            values = texts(values, missing)
-            result = _spelled_labels(values, rule)
-    else:
-        result = numbers(values, missing)
-    refuse((result != 0) & (result != 1), values, rule)
+    kind = values.type
+    if not (pa.types.is_string(kind) or pa.types.is_null(kind) or is_number(kind)):
+        raise InvalidValue(-1, f"a column of {kind}", f"{rule}: convert the column")
+    absent = {*missing.to_pylist()}
+
+    def coded(distinct: pa.Array) -> NDArray[np.int8]:
+        return np.array([code(value) for value in distinct.to_pylist()], np.int8)
+
+    def code(value: Any) -> int:
+        key = label_key(value)
+        if key is None or (key not in meanings and str(value).strip(_SPACES) in absent):
+            return _MISSING
+        label = meanings.get(key, others)
+        return _OTHER if label is None else label
+
+    result = by_distinct(values, coded)
+    is_missing = result == _MISSING
+    if is_missing.any():
+        index = int(np.argmax(is_missing))
+        value = values[index].as_py()
+        word = value.strip(_SPACES) if isinstance(value, str) else ""
+        spelled = f", as {word!r} is a missing value" if word else ""
+        raise InvalidValue(index, f"no value{spelled}: leave the row out", rule)
+    refuse(result == _OTHER, values, rule)
     return result == 1
-
-
-def _spelled_labels(values: pa.Array, rule: str) -> NDArray[np.float64]:
-    lower = pc.ascii_lower(values)
-    for word, digit in (("true", "1"), ("false", "0")):
-        lower = pc.if_else(pc.equal(lower, word), digit, lower)
-    try:
-        return _parsed(lower)
-    except InvalidValue as bad:
-        raise InvalidValue(bad.index, bad.found, rule) from None
 
 
 def by_distinct(values: pa.Array, function: Callable[[pa.Array], NDArray]) -> NDArray:

@@ -1,6 +1,7 @@
 """Encoding of a feature, and the kinds that need no fitting."""
 
 import dataclasses
+import functools
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,10 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 from preproc.encoding.columns import (
     MISSING_VALUES,
     InvalidValue,
+    LabelKey,
     by_distinct,
     integer_texts,
     integers,
+    label_key,
     labels,
+    numbers,
     refuse,
     texts,
 )
@@ -253,26 +257,91 @@ class Identity(IdEncoding):
         return pa.array(self._checked_ids(values))
 
 
+# Spellings of 0 and 1. Those of the first pairs mean the same together.
+_WORDS = (("0", "1"), ("false", "true"), ("no", "yes"), ("n", "y"), ("f", "t"))
+_PAIRS = (("-1", "1"), ("1", "2"), ("-", "+"))
+
+
+def _meanings(*pairs: tuple[str, str]) -> dict[LabelKey, int]:
+    return {label_key(word): label for pair in pairs for label, word in enumerate(pair)}
+
+
+STANDARD = _meanings(*_WORDS)
+# Two values are one of these pairs; more are spellings in `STANDARD`.
+_ONE_PAIR = [_meanings(pair) for pair in (*_WORDS, *_PAIRS)] + [_meanings(*_WORDS[:2])]
+
+
+def known_meanings(keys: set[LabelKey]) -> dict[LabelKey, int] | None:
+    """Returns the labels of spellings of known pairs; None if they have no meaning together."""
+    if len(keys) == 2:
+        return next((own for own in _ONE_PAIR if keys <= own.keys()), None)
+    return STANDARD if keys and keys <= STANDARD.keys() else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Label(FeatureEncoding):
     """Labels, 0 or 1; a missing one is an error.
 
+    Spellings are equal in any case, and numbers by value, so that file types do not matter.
+
     Attributes:
-        spellings: texts of 0 and 1; None: 0 and 1, or true and false in any case.
+        spellings: values that are 0 and 1; None, or a pair of them: 0 and 1, false and true, no
+            and yes, n and y, f and t.
+        positive: value that is 1 where all others are 0.
+        above: number above which numbers are 1.
     """
 
     kind = "label"
     dtype: str = "bool"
     spellings: tuple[str, str] | None = None
+    positive: str | None = None
+    above: float | None = None
+
+    @functools.cached_property
+    def meanings(self) -> dict[LabelKey, int]:
+        """Key of a spelling, see `label_key` -> its label."""
+        if self.positive is not None:
+            return {label_key(self.positive): 1}
+        own = STANDARD if self.spellings is None else _meanings(self.spellings)
+        return STANDARD if own.items() <= STANDARD.items() else own
+
+    @property
+    def others(self) -> int | None:
+        """Label of other present values; None: they are errors."""
+        return None if self.positive is None else 0
+
+    @property
+    def conditions(self) -> tuple[str, str]:
+        """Conditions of 0 and 1 in the words of the data, such as `bought=no`."""
+        if self.above is not None:
+            return f"{self.column}<={self.above:g}", f"{self.column}>{self.above:g}"
+        if self.positive is not None:
+            return f"{self.column}!={self.positive}", f"{self.column}={self.positive}"
+        negative, positive = self.spellings or ("0", "1")
+        return f"{self.column}={negative}", f"{self.column}={positive}"
 
     def _encode(self, values: FlatValues, missing: pa.Array) -> dict[str, NDArray]:
         dtype = np.dtype(self.dtype)
 
         def convert(flat: pa.Array) -> NDArray:
-            return labels(flat, missing, self.spellings).astype(dtype, copy=False)
+            return self._labels(flat, missing).astype(dtype, copy=False)
 
         return {self.name: values.convert(convert)}
 
+    def _labels(self, values: pa.Array, missing: pa.Array) -> NDArray[np.bool_]:
+        if self.above is not None:
+            result = numbers(values, missing)
+            if np.isnan(result).any():
+                index = int(np.argmax(np.isnan(result)))
+                raise InvalidValue(index, "no value: leave the row out", "a number")
+            return result > self.above
+        if self.positive is not None:
+            rule = f"{self.positive!r} or another value"
+        else:
+            rule = "0 or 1" if self.spellings is None else " or ".join(map(repr, self.spellings))
+        return labels(values, missing, self.meanings, rule, self.others)
+
     def decode(self, values: ArrayLike) -> pa.Array:
+        """See `FeatureEncoding`."""
         ids = np.asarray(values).ravel().astype(np.int64)
         return pa.array(self.spellings).take(pa.array(ids)) if self.spellings else pa.array(ids)

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import ibis
 import ibis.expr.types as ir
@@ -54,6 +54,7 @@ class FeatureRequest:
         indicator: whether a number with missing values in train gets an indicator.
         threshold: occurrences that a value needs for an id; None: `automatic_threshold`.
         size: number of buckets, or the cardinality of plain ids.
+        label: encoding of a label; None: 0 and 1.
     """
 
     name: str
@@ -66,6 +67,7 @@ class FeatureRequest:
     indicator: bool = False
     threshold: int | None = None
     size: int = 0
+    label: Label | None = None
 
 
 @dataclass
@@ -204,7 +206,8 @@ class Fit:
         )
 
     def _label(self, request: FeatureRequest) -> Label:
-        return Label(**self._common(request, "bool"))
+        common = self._common(request, "bool")
+        return Label(**common) if request.label is None else replace(request.label, **common)
 
     def _common(self, request: FeatureRequest, dtype: str) -> dict:
         return {

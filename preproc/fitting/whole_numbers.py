@@ -17,8 +17,10 @@ import ibis.expr.types as ir
 import numpy as np
 import pyarrow as pa
 
+from preproc.encoding.encodings import Label
 from preproc.engines.engine import ROW, Engine
 from preproc.fitting.expressions import hashed, number
+from preproc.fitting.labels import label_number
 
 FEW_VALUES = 20  # up to here every value has rows enough to be a category
 _BINS = 64
@@ -90,7 +92,7 @@ def measure(
     engine: Engine,
     table: ir.Table,
     columns: Sequence[str],
-    label: str,
+    label: Label,
     missing: tuple[str, ...],
     num_rows: int,
 ) -> dict[str, float | None]:
@@ -98,7 +100,7 @@ def measure(
 
     Args:
         table: training rows.
-        label: column of labels.
+        label: its encoding.
         num_rows: an upper bound of the rows of `table`.
     """
     step = -(-num_rows // _SAMPLE_ROWS)
@@ -108,8 +110,10 @@ def measure(
     for start in range(0, len(columns), _COLUMNS):
         names = columns[start : start + _COLUMNS]
         values = {f"c{i}": number(sample[name], missing) for i, name in enumerate(names)}
-        rows = sample.select(label=number(sample[label], missing), fold=fold, **values)
-        rows = engine.fetch(rows.filter(rows.label.isin([0.0, 1.0])))
+        rows = sample.select(
+            label=label_number(sample[label.column], label, missing), fold=fold, **values
+        )
+        rows = engine.fetch(rows.filter(rows.label.notnull()))
         labels = rows["label"].to_numpy().astype(bool)
         folds = rows["fold"].to_numpy().astype(np.int32)
         for i, name in enumerate(names):

@@ -11,7 +11,7 @@ from dataloading.spec.rules import listing
 from preproc.sources.chunk import CSV, JSON, PARQUET, SourceChunk
 from preproc.sources.contents import START_BYTES, of_no_table
 from preproc.sources.file_store import FileStore, LocalStore
-from preproc.sources.header import check_json_lines, check_names, read_header
+from preproc.sources.header import check_header, check_json_lines, check_names, read_header
 from runtime.files.paths import absent
 
 _TYPES = {
@@ -43,13 +43,18 @@ def is_table(path: str) -> bool:
     return file_type(path) is not None
 
 
-def find_table(path: str | os.PathLike, store: FileStore = LOCAL) -> SourceChunk:
+def find_table(
+    path: str | os.PathLike, store: FileStore = LOCAL, has_header: bool = True
+) -> SourceChunk:
     """Returns the table in a file, in the part files of a folder and its subfolders, or in the
     files of a pattern such as `day_*.csv`.
 
     Files of a folder whose names start with `_` or `.`, and those of unknown types, are left out.
     Parts come in the order of their paths, numbers in them by value. Folders named `column=value`
     add a column of text, unless the files have it.
+
+    Args:
+        has_header: False: files are CSV without a header, and their columns c1, c2 and so on.
 
     Raises:
         ValueError: nothing is there, or files do not agree; the message names the file.
@@ -73,17 +78,16 @@ def find_table(path: str | os.PathLike, store: FileStore = LOCAL) -> SourceChunk
         raise ValueError(f"{path}: expected files of one type, got {first} and {other}")
     partitions = _partitions(path, files) if is_folder else ()
     if types[first] == CSV:
-        return _csv_chunk(store, files, partitions)
+        return _csv_chunk(store, files, partitions, has_header)
+    if not has_header:
+        raise ValueError(
+            f"--no_header: expected files of CSV, whose columns have no names, got {first}"
+        )
     if types[first] == JSON:
         if not any([check_json_lines(store, file) for file in files]):
             raise _empty(first)
         return SourceChunk(JSON, tuple(files), partitions=partitions)
-    names = store.schema(first).names
-    check_names(names, first)
-    for file in files[1:]:
-        if missing := set(names) - set(store.schema(file).names):
-            raise ValueError(f"{file}: expected the columns of {first}, got none of {missing}")
-    return _chunk(PARQUET, files, names, partitions)
+    return _parquet_chunk(store, files, partitions)
 
 
 def csv_columns(chunk: SourceChunk, store: FileStore = LOCAL) -> list[str]:
@@ -93,7 +97,7 @@ def csv_columns(chunk: SourceChunk, store: FileStore = LOCAL) -> list[str]:
         ValueError: files differ in their headers, or lack a column of `chunk.columns`.
     """
     if not chunk.header:
-        return list(chunk.columns)
+        return [name for name in chunk.columns if name not in chunk.partitions]
     headers = {
         file: read_header(store, file, chunk.delimiter, chunk.quoting)[0] for file in chunk.files
     }
@@ -170,14 +174,21 @@ def _partitions(folder: str, files: Sequence[str]) -> tuple[str, ...]:
     return names[0]
 
 
-def _csv_chunk(store: FileStore, files: list[str], partitions: tuple[str, ...]) -> SourceChunk:
+def _csv_chunk(
+    store: FileStore, files: list[str], partitions: tuple[str, ...], has_header: bool
+) -> SourceChunk:
     delimiter = ","
     for file in files:
         is_tsv = ".tsv" in file.rpartition("/")[2]
-        names, delimiter = read_header(store, file, "\t" if is_tsv else None)
+        names, delimiter = read_header(store, file, "\t" if is_tsv else None, True, has_header)
         if names:
             break
+    if not has_header:
+        if not names:
+            raise ValueError(f"{files[0]}: the file is empty; expected rows: write it again")
+        return _chunk(CSV, files, names, partitions, delimiter=delimiter, header=False)
     names = csv_columns(SourceChunk(CSV, tuple(files), delimiter=delimiter), store)
+    check_header(store, file, names, delimiter)
     if "" in names:
         unnamed = [str(i + 1) for i, name in enumerate(names) if not name]
         print(
@@ -185,6 +196,15 @@ def _csv_chunk(store: FileStore, files: list[str], partitions: tuple[str, ...]) 
             file=sys.stderr,
         )
     return _chunk(CSV, files, [name for name in names if name], partitions, delimiter=delimiter)
+
+
+def _parquet_chunk(store: FileStore, files: list[str], partitions: tuple[str, ...]) -> SourceChunk:
+    names = store.schema(files[0]).names
+    check_names(names, files[0])
+    for file in files[1:]:
+        if missing := set(names) - set(store.schema(file).names):
+            raise ValueError(f"{file}: expected the columns of {files[0]}, got none of {missing}")
+    return _chunk(PARQUET, files, names, partitions)
 
 
 def _chunk(

@@ -1,28 +1,40 @@
 """Names of the columns of text files, and the delimiter between them."""
 
+import contextlib
 import csv
 import io
+import itertools
 import json
 import re
+from collections.abc import Iterator
 
 from dataloading.spec.rules import listing
 from preproc.sources.file_store import FileStore, text_start
 
-DELIMITERS = ("\t", ",", "|", ";")
+DELIMITERS = ("\t", "|", ";", ",")
+_COMPARED_LINES = 10  # to find the delimiter
+_SAMPLE_ROWS = 1000  # to compare the first line with
+NO_HEADER = "--no_header, which calls the columns c1, c2 and so on"
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 # Names that engines give to the number of a row and of the part that it is in.
 RESERVED_NAMES = ("__part", "__row")
 
 
 def read_header(
-    store: FileStore, path: str, delimiter: str | None, quoting: bool = True
+    store: FileStore,
+    path: str,
+    delimiter: str | None,
+    quoting: bool = True,
+    has_header: bool = True,
 ) -> tuple[list[str], str]:
     """Returns the names of the columns of a CSV file, and the delimiter.
 
     Columns without a name have an empty one. A file without a byte has no columns.
 
     Args:
-        delimiter: None: the one of `DELIMITERS` that divides the header most often.
+        delimiter: None: the one of `DELIMITERS` that divides the first lines equally often, and
+            then the first line most often.
+        has_header: False: columns are called c1, c2 and so on.
 
     Raises:
         ValueError: the header is not UTF-8, is empty, or looks like a row of values.
@@ -32,14 +44,14 @@ def read_header(
         return [], delimiter or ","
     text = _decoded(start, path)
     delimiter = delimiter or _delimiter(text)
-    quotes = csv.QUOTE_MINIMAL if quoting else csv.QUOTE_NONE
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quotes)
     try:
-        names = [name.strip() for name in next(reader, [])]
+        names = next(_lines(text, delimiter, quoting), [])
     except csv.Error as error:
         raise ValueError(
             f"{path}: expected a header, got a line that is not CSV: {error}"
         ) from None
+    if not has_header:
+        return [f"c{i + 1}" for i in range(len(names))], delimiter
     if not any(names):
         raise ValueError(
             f"{path}: expected the names of the columns in the first line, got an empty line: "
@@ -50,13 +62,50 @@ def read_header(
             f"{path}: expected UTF-8 text, got the header {listing(names)}: convert the file, e.g. "
             "with: iconv -f latin1 -t utf-8 FILE > NEW"
         )
-    if numbers := [name for name in names if _NUMBER.fullmatch(name)]:
+    numbers = [name for name in names if _NUMBER.fullmatch(name)]
+    if numbers and not _are_counted(names):
         raise ValueError(
             f"{path}: expected the names of the columns in the first line, got the numbers "
-            f"{listing(numbers)}; possible solutions: add a header, or describe the files in a "
-            "feature spec with 'header: false'"
+            f"{listing(numbers)}; possible solutions: add a header, or {NO_HEADER}"
         )
     return names, delimiter
+
+
+def check_header(store: FileStore, path: str, names: list[str], delimiter: str) -> None:
+    """Raises ValueError if the first line has values of the next ones in several columns.
+
+    A column in which the name is the only value, as in exports of answers, does not count.
+    """
+    values: list[set[str]] = [set() for _ in names]
+    lines = _lines(_decoded(text_start(store, path), path), delimiter)
+    with contextlib.suppress(csv.Error):
+        for line in itertools.islice(lines, 1, _SAMPLE_ROWS):
+            if line != names:  # a repeated header
+                for own, value in zip(values, line, strict=False):
+                    own.add(value)
+    repeated = [
+        name for name, own in zip(names, values, strict=True) if name in own and len(own - {""}) > 1
+    ]
+    if len([name for name in repeated if name]) > 1:
+        raise ValueError(
+            f"{path}: expected the names of the columns in the first line, got "
+            f"{listing(repeated)}, which are values of these columns in later lines, too; possible "
+            f"solutions: add a header, or {NO_HEADER}"
+        )
+
+
+def _lines(text: str, delimiter: str, quoting: bool = True) -> Iterator[list[str]]:
+    """Yields the trimmed fields of each line."""
+    quotes = csv.QUOTE_MINIMAL if quoting else csv.QUOTE_NONE
+    for line in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quotes):
+        yield [field.strip() for field in line]
+
+
+def _are_counted(names: list[str]) -> bool:
+    """Returns whether names are those that pandas gives to columns without names, 0, 1, 2, ...,
+    possibly after its index."""
+    own = names[1:] if names[0] == "" else names
+    return len(own) > 3 and own == [str(i) for i in range(len(own))]
 
 
 def check_names(names: list[str], where: str) -> None:
@@ -109,6 +158,14 @@ def _decoded(start: bytes, path: str) -> str:
 
 
 def _delimiter(text: str) -> str:
-    """Returns the delimiter that divides the first line most often, outside of quotation marks."""
-    line = re.split(r"[\r\n]", re.sub(r'"(?:[^"]|"")*"', "", text), maxsplit=1)[0]
-    return max(DELIMITERS, key=line.count) if any(d in line for d in DELIMITERS) else ","
+    """Returns the delimiter that divides the first lines, outside of quotation marks, equally
+    often, and the first line most often."""
+    lines = re.split(r"[\r\n]+", re.sub(r'"(?:[^"]|"")*"', "", text), maxsplit=_COMPARED_LINES)
+    lines = [line for line in lines[:_COMPARED_LINES] if line] or [""]
+
+    def rank(delimiter: str) -> tuple[bool, int]:
+        counts = [line.count(delimiter) for line in lines]
+        return len({*counts}) == 1 and counts[0] > 0, counts[0]
+
+    best = max(DELIMITERS, key=rank)
+    return best if lines[0].count(best) else ","

@@ -1,6 +1,7 @@
 """The command line of `python -m preproc.transcode`."""
 
 import argparse
+import math
 from collections.abc import Sequence
 
 from dataloading.spec import rules
@@ -9,6 +10,7 @@ from preproc.arguments import MISSING_HELP
 from preproc.checks.report import STRICT_HELP
 from preproc.encoding.numbers import fill_value
 from preproc.fitting.scale import AUTO, TRANSFORMATIONS
+from preproc.transcode.raw.labels import LabelFlags
 from preproc.transcode.raw.split import DEFAULT_SHARES
 
 TOOL = "preproc.transcode"
@@ -65,6 +67,12 @@ _FLAGS = {
         "spec)",
     ),
     "--missing_values": ("TEXTS", MISSING_HELP),
+    "--positive": (
+        "VALUE",
+        "value of the label that is 1; every other value is 0 (default: 1 of 0 and 1, true, yes, "
+        "y or t, and the larger one of -1 and 1, or of 1 and 2)",
+    ),
+    "--label_above": ("X", "labels are numbers: 1 above X, otherwise 0"),
     "--memory_limit": (
         "SIZE",
         "memory (default 1GB): DuckDB gets all but 256 MiB, the process may take some 100 MiB "
@@ -79,7 +87,7 @@ _FLAGS = {
 }
 # Of the columns of an --input without a feature spec.
 _ROLE_FLAGS = {
-    "--label": ("COLUMN", "the column to predict, 0 or 1"),
+    "--label": ("COLUMN", "the column to predict, of two values"),
     "--categorical": ("COLUMNS", "columns, comma-separated, to take as categorical"),
     "--numerical": ("COLUMNS", "columns to take as numerical"),
     "--drop": ("COLUMNS", "columns to leave out"),
@@ -127,6 +135,8 @@ def parser() -> argparse.ArgumentParser:
     add("--spark_conf", action="append", metavar="KEY=VALUE", help=help_text)
     help_text = "fail (default) at a row with a wrong number of fields, or skip up to 1 %% of them"
     add("--on_bad_line", choices=("fail", "skip"), default="fail", help=help_text)
+    help_text = "--input of CSV files without a header, whose columns are called c1, c2 and so on"
+    add("--no_header", action="store_true", help=help_text)
     help_text = "with --vocabulary: values that are frequent enough in train and have no id there "
     add("--grow", action="store_true", help=help_text + "get new ids, after its ids")
     help_text = "with --grow and --date: remove values that did not occur in train in the last N "
@@ -210,3 +220,20 @@ def parse_threshold(text: str | None) -> int | None:
             "2^63 - 1"
         )
     return int(text)
+
+
+def parse_label(flags: argparse.Namespace) -> LabelFlags:
+    """Returns the values of --positive and --label_above."""
+    if flags.label_above is None:
+        return LabelFlags(flags.positive)
+    if flags.positive is not None:
+        raise ValueError(
+            "--positive and --label_above both define labels of 1: give one of the two"
+        )
+    try:
+        above = float(flags.label_above)
+    except ValueError:
+        above = math.nan
+    if not math.isfinite(above):
+        raise ValueError(f"--label_above is '{flags.label_above}': expected a finite number")
+    return LabelFlags(above=above)

@@ -18,9 +18,10 @@ from preproc.encoding.vocabulary import Vocabulary
 from preproc.transcode.arguments import parse_fill
 from preproc.transcode.raw.spec import ID_CHANNELS
 
+NUM_COLUMNS = "columns_without_header"  # in the metadata of a data set of such files
 _FLAGS = (
     *("categorify", "hash_buckets", "frequency_threshold", "transform", "missing_indicator"),
-    "missing_values",
+    *("missing_values", "positive", "label_above"),
 )
 
 
@@ -75,6 +76,20 @@ class KnownData:
     def derived(self) -> set[str]:
         """The features that raw data does not have."""
         return set(self.spec.feature_spec) - {encoding.name for encoding in self.encoder.features}
+
+    @property
+    def num_columns(self) -> int | None:
+        """Number of columns of its files without a header; None: they have one."""
+        return self.spec.metadata[METADATA].get(NUM_COLUMNS)
+
+    def check_num_columns(self, num_columns: int, origin: str) -> None:
+        """Raises ValueError unless files without a header have the columns of this data set."""
+        if self.num_columns not in (None, num_columns):
+            raise ValueError(
+                f"--no_header: columns are found by their places: expected {self.num_columns} as "
+                f"in the files of {self.path.parent}, got {num_columns} in {origin}; to leave some "
+                "out, such as the label, add a header with the names c1, c2, ... of the others"
+            )
 
 
 def _with_fill(encoder: Encoder, flags: argparse.Namespace) -> Encoder:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from dataloading.spec import rules
 from dataloading.spec.feature_spec import LABEL_CHANNEL, NUMERICAL_CHANNEL, TRAIN
+from preproc.encoding.encodings import Label
 from preproc.encoding.numbers import MEAN
 from preproc.fitting import fit
 from preproc.fitting.fit import FeatureRequest
@@ -79,13 +80,18 @@ def _check_cardinalities(spec: RawSpec, names: Sequence[str], buckets: Mapping[s
 
 
 def feature_requests(
-    spec: RawSpec, flags: argparse.Namespace, is_table: bool, sizes: Mapping[str, int]
+    spec: RawSpec,
+    flags: argparse.Namespace,
+    is_table: bool,
+    sizes: Mapping[str, int],
+    label: Label | None,
 ) -> list[FeatureRequest]:
     """Returns what is to be fitted, in the order of the features.
 
     Args:
         is_table: see `categorified`.
         sizes: cardinality of each feature of plain ids.
+        label: encoding of the label of clicks.
     """
     names, buckets = categorified(spec, flags, is_table), parse_buckets(flags.hash_buckets)
     numericals = spec.channels.get(NUMERICAL_CHANNEL, ())
@@ -125,7 +131,7 @@ def feature_requests(
                 )
             )
         elif name in spec.channels[LABEL_CHANNEL]:
-            requests.append(FeatureRequest(**common, kind=fit.LABEL))
+            requests.append(FeatureRequest(**common, kind=fit.LABEL, label=label))
         elif name in names:
             requests.append(FeatureRequest(**common, kind=fit.VOCABULARY, threshold=threshold))
         elif name in buckets:

@@ -20,6 +20,7 @@ from preproc.arguments import parse_missing
 from preproc.checks.drift import moved_columns
 from preproc.checks.left_out import left_out_columns
 from preproc.checks.mixed_texts import mixed_texts
+from preproc.checks.one_class import one_class
 from preproc.checks.repeated_rows import repeated_rows
 from preproc.checks.report import PASSED, Check, Report
 from preproc.checks.scale import scales
@@ -35,11 +36,12 @@ from preproc.fitting.fit import Fit, largest_id
 from preproc.fitting.infer import IDS, NUMBERS
 from preproc.fitting.scale import Scale
 from preproc.sources.files import find_table
-from preproc.transcode.arguments import ROLES, parse_threshold
+from preproc.transcode.arguments import ROLES, parse_label, parse_threshold
 from preproc.transcode.growth import dated, grown_encoder, lineage
-from preproc.transcode.known import KnownData
+from preproc.transcode.known import NUM_COLUMNS, KnownData
 from preproc.transcode.layout import binned, stored_layout, with_encoder
 from preproc.transcode.raw.interactions import check_interactions
+from preproc.transcode.raw.labels import fit_label
 from preproc.transcode.raw.roles import column_roles, inferred_content, known_content, read_columns
 from preproc.transcode.raw.spec import RawSpec
 from preproc.transcode.raw.split import SplitRequest, parse_split, split_numbers
@@ -63,9 +65,11 @@ class Run:
         if self._known is not None:
             self._missing = self._known.encoder.missing_values
         self._request = parse_split(flags)
+        self._label_flags = parse_label(flags)
         parse_threshold(flags.frequency_threshold)  # before hours of reading
         self._checks: list[Check] = []
         self._scales: Mapping[str, Scale] = {}
+        self._num_columns = None if self._known is None else self._known.num_columns
         spec_file = Path(flags.input) / flags.feature_spec_in
         self._is_table = flags.feature_spec_in == SPEC_FILE and not spec_file.is_file()
 
@@ -90,6 +94,7 @@ class Run:
                 self._checks += moved_columns(self._engine, table, self._known.encoder)
         encoder, grown = self._encoder(spec, raw)
         final = self._write(spec, raw, encoder, grown)
+        self._check_classes(final, encoder)
         report = Report(tuple(self._checks))
         report.refuse_warnings(self._flags.strict)
         report.write(self._folder)
@@ -106,6 +111,10 @@ class Run:
                     f"of {flags.input} are described by {flags.feature_spec_in}"
                 )
         path = Path(flags.input) / flags.feature_spec_in
+        if flags.no_header:
+            raise ValueError(
+                f"--no_header: 'header' of the chunks in {path} states it; leave it out"
+            )
         spec = RawSpec.from_content(yaml_io.read_mapping(path), path.parent, str(path))
         _check_splits(spec, self._request)
         for key in (METADATA, ENCODER_FOLDER):
@@ -127,13 +136,19 @@ class Run:
         }
         raw = RawTables(self._engine, tables, self._missing)
         self._divide(raw, spec.origin, _pair(spec.channels))
+        if self._known is None:
+            self._fit_label(raw, () if spec.is_interactions else spec.channels[LABEL_CHANNEL])
         return spec, raw, ""
 
     def _read_table(self) -> tuple[RawSpec, RawTables, str]:
         flags, known, request = self._flags, self._known, self._request
-        chunk = find_table(flags.input, self._engine.store)
+        chunk = find_table(flags.input, self._engine.store, not flags.no_header)
+        if known is not None and flags.no_header:
+            known.check_num_columns(len(chunk.columns or ()), flags.input)
         # The columns of JSON lines are known when they are read.
         table = None if chunk.columns else self._engine.read([chunk], flags.on_bad_line)
+        if flags.no_header:
+            self._num_columns = len(chunk.columns)
         columns = chunk.columns or tuple(n for n in table.columns if n not in (PART, ROW))
         roles = {role: getattr(flags, role) for role in ROLES}
         if known is not None:
@@ -159,6 +174,7 @@ class Run:
                 "table again"
             )
         self._divide(raw, flags.input, (*by_role["user"], *by_role["item"]))
+        self._fit_label(raw, by_role["label"])
         content, inferred = self._infer(raw, by_role, read_columns(by_role, columns))
         return RawSpec.from_content(content, Path(), flags.input), raw, inferred
 
@@ -166,14 +182,13 @@ class Run:
         self, raw: RawTables, by_role: Mapping[str, tuple[str, ...]], names: Sequence[str]
     ) -> tuple[dict, str]:
         """Returns the sections of the feature spec of a table, and the spec for people."""
-        label = by_role["label"][0] if by_role["label"] else None
         stated = {*by_role["categorical"], *by_role["numerical"]}
         time = None if self._request is None else self._request.column
         raw.refuse_near_numbers([n for n in names if n not in (*by_role["categorical"], time)])
-        choices = raw.choices([n for n in names if n not in stated and n != time], label)
+        choices = raw.choices([n for n in names if n not in stated and n != time])
         facts = {name: raw.facts(names)[name] for name in names}
         free = {n: own for n, own in facts.items() if n not in (*stated, *by_role["keep"], time)}
-        checks = left_out_columns(raw, free, choices, label) if label is not None else []
+        checks = left_out_columns(raw, free, choices) if raw.label is not None else []
         self._checks += [*checks, mixed_texts(free)]
         left_out = {
             check.column: f"{check.name}, see the checks"
@@ -181,6 +196,13 @@ class Run:
             if check.level != PASSED
         }
         return inferred_content(by_role, facts, choices, time, left_out)
+
+    def _fit_label(self, raw: RawTables, labels: Sequence[str]) -> None:
+        """Fits the label of clicks; that of interactions is 0 or 1."""
+        if not labels and any(value is not None for value in self._label_flags):
+            raise ValueError("--positive and --label_above: expected a label of clicks, got none")
+        for name in labels:
+            raw.label = fit_label(raw, Label(name=name, column=name), self._label_flags)
 
     def _divide(self, raw: RawTables, origin: str, pair: Sequence[str]) -> None:
         if self._request is None:
@@ -193,15 +215,16 @@ class Run:
         raw.tables[TRAIN] = self._engine.store_table(divided, "divided") if is_by_pair else divided
 
     def _check_listed(self, spec: RawSpec, raw: RawTables) -> None:
-        """Looks for columns that tell the label among those that a feature spec lists."""
-        label = next(iter(spec.channels[LABEL_CHANNEL]), None)
-        known = self._known is not None or self._is_table or spec.is_interactions
-        if known or TRAIN not in raw.tables or label is None or not spec.has(TRAIN, label):
+        """Looks for columns that predict the label alone among those that a feature spec lists."""
+        label = raw.label
+        if self._is_table or TRAIN not in raw.tables or label is None:
+            return
+        if not spec.has(TRAIN, label.name):
             return
         kinds = {
             name: IDS if name in spec.ids else NUMBERS
             for name in spec.features
-            if name != label and spec.has(TRAIN, name) and spec.hotness(name) == 1
+            if name != label.name and spec.has(TRAIN, name) and spec.hotness(name) == 1
         }
         facts = (kinds, label, self._missing, raw.most_rows)
         self._checks += telling_columns(self._engine, raw.train_rows, *facts, is_left_out=False)
@@ -222,6 +245,16 @@ class Run:
         facts = (columns, label, sum(raw.num_rows.values()), request is not None)
         self._checks.append(repeated_rows(self._engine, rows, names, *facts))
 
+    def _check_classes(self, written: FeatureSpec, encoder: Encoder) -> None:
+        """Looks for splits of clicks with one class only."""
+        own = written.metadata[METADATA]
+        rates = own.get("click_rate", {})
+        divided_by = "" if self._request is None else "split"
+        if self._request is not None and self._request.column is not None:
+            divided_by = "split_by_time"
+        for label in [f for f in encoder.features if isinstance(f, Label)]:
+            self._checks += one_class(own["rows"], rates, label, divided_by)
+
     def _encoder(self, spec: RawSpec, raw: RawTables) -> tuple[Encoder, dict]:
         known = self._known
         if known is not None and known.growth is None:
@@ -241,7 +274,7 @@ class Run:
         sample = sample_of(raw.train_rows, raw.most_rows)
         fit = Fit(self._engine, self._missing, raw.counts, facts, raw.train_rows, sample)
         if known is None:
-            requests = feature_requests(spec, self._flags, self._is_table, sizes)
+            requests = feature_requests(spec, self._flags, self._is_table, sizes, raw.label)
             encoder = fit.encoder(requests)
             self._scales = fit.scales
             self._checks += scales(fit.scales, encoder.profile)
@@ -318,7 +351,9 @@ class Run:
         for own in facts.values():
             for name, count in own.long_lists.items():
                 long_lists[name] = long_lists.get(name, 0) + count
+        num_columns = self._num_columns
         own = {
+            **({} if num_columns is None else {NUM_COLUMNS: num_columns}),
             "rows": {split: facts[split].rows for split in source_of},
             **({} if spec.is_interactions else {"click_rate": rates}),
             "unknown_share": shares,

@@ -7,7 +7,7 @@ from dataloading.spec import rules
 from dataloading.spec.data_set_files import METADATA
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.encoding.encoder import Encoder
-from preproc.encoding.encodings import HashBuckets, IdEncoding
+from preproc.encoding.encodings import HashBuckets, IdEncoding, Label
 from preproc.encoding.numbers import Number
 from preproc.encoding.profile import ColumnProfile
 from preproc.encoding.vocabulary import Vocabulary
@@ -28,7 +28,8 @@ def summary(
         scales: shapes of the numbers that were fitted.
     """
     own = written.metadata[METADATA]
-    lines = [f"{name}: {n:,} rows, {_rows(written, name)}" for name, n in own["rows"].items()]
+    rows = own["rows"].items()
+    lines = [f"{name}: {n:,} rows, {_rows(written, name, encoder)}" for name, n in rows]
     for feature in encoder.features:
         if isinstance(feature, IdEncoding):
             lines += _id_lines(own, feature)
@@ -45,11 +46,14 @@ def summary(
     return "\n".join(lines)
 
 
-def _rows(written: FeatureSpec, split: str) -> str:
+def _rows(written: FeatureSpec, split: str, encoder: Encoder) -> str:
     own = written.metadata[METADATA]
     if "click_rate" in own:
         rate = own["click_rate"].get(split)
-        return "no label" if rate is None else f"click rate {rate:.4f}"
+        if rate is None:
+            return "no label"
+        negative, positive = next(f for f in encoder.features if isinstance(f, Label)).conditions
+        return f"share of {positive} {rate:.4f}, of {negative} {1 - rate:.4f}"
     length = length_of_lists(written, split)
     if length is None:
         return "each an interaction"

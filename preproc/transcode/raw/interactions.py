@@ -7,8 +7,10 @@ import ibis.expr.types as ir
 from dataloading.interactions.candidate_rules import candidate_list_length, list_length_key
 from dataloading.spec.feature_spec import ITEM_CHANNEL, LABEL_CHANNEL, USER_CHANNEL
 from preproc.arguments import spelled_missing
+from preproc.encoding.encodings import Label
 from preproc.engines.engine import ROW, Engine, fetch_row
-from preproc.fitting.expressions import number, text, without_missing
+from preproc.fitting.expressions import text, without_missing
+from preproc.fitting.labels import label_number
 from preproc.transcode.raw.spec import RawSpec
 
 
@@ -30,11 +32,12 @@ def check_interactions(
     if length is None or not labels:  # `train`, where a row of label 0 is a stored negative
         return
     (user,) = spec.channels[USER_CHANNEL]
+    label = Label(name=labels[0], column=labels[0])
     key = f"'{list_length_key(split)}' in the metadata"
     rows = table.select(
         list_number=table[ROW] // length,
         user=text(table[user], missing),
-        label=number(table[labels[0]], missing),
+        label=label_number(table[labels[0]], label, missing),
     )
     lists = rows.group_by("list_number").agg(
         rows=rows.count(),

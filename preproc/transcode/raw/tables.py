@@ -8,6 +8,7 @@ import ibis
 import ibis.expr.types as ir
 
 from dataloading.spec.feature_spec import TRAIN
+from preproc.encoding.encodings import Label
 from preproc.engines.engine import Engine, count_rows
 from preproc.fitting.continuous import continuous_columns, continuous_facts
 from preproc.fitting.infer import (
@@ -45,11 +46,13 @@ class RawTables:
     Attributes:
         tables: raw split -> its rows; those that are divided have the column `SPLIT`.
         missing: spellings of missing values.
+        label: of clicks.
     """
 
     engine: Engine
     tables: dict[str, ir.Table]
     missing: tuple[str, ...]
+    label: Label | None = None
     _facts: dict[str, ColumnFacts] = field(default_factory=dict)
 
     @functools.cached_property
@@ -115,15 +118,15 @@ class RawTables:
                 table = self.tables[self._fitted]
                 refuse_near_numbers(self.engine, table, name, near, self.missing)
 
-    def choices(self, columns: Sequence[str], label: str | None) -> dict[str, KindChoice]:
+    def choices(self, columns: Sequence[str]) -> dict[str, KindChoice]:
         """Returns which columns of whole numbers hold ids; see `whole_numbers`."""
         facts = self.facts(columns)
         whole = [n for n in columns if facts[n].kind == NUMBERS and facts[n].is_whole]
         many = [n for n in whole if facts[n].distinct > FEW_VALUES]
         advantages: dict[str, float | None] = {}
-        if label is not None and many:
+        if self.label is not None and many:
             advantages = measure(
-                self.engine, self.train_rows, many, label, self.missing, self.most_rows
+                self.engine, self.train_rows, many, self.label, self.missing, self.most_rows
             )
         return {
             name: choose(name, facts[name].present, facts[name].distinct, advantages.get(name))

@@ -155,36 +155,3 @@ def test_invalid_integers(values, index):
     with pytest.raises(InvalidValue) as error:
         columns.integers(values, MISSING)
     assert error.value.index == index
-
-
-@pytest.mark.parametrize(
-    ("values", "spellings"),
-    [
-        (pa.array(["0", "1", "1.0 "]), None),
-        (pa.array([" False", "true", "TRUE"]), None),
-        (pa.array([0, 1, 1]), None),
-        (pa.array([0.0, 1, 1]), None),
-        (pa.array([False, True, True]), None),
-        (pa.array(["no", "yes", " yes"]), ("no", "yes")),
-        (pa.array([1, 2, 2]), ("1", "2")),
-    ],
-)
-def test_labels(values, spellings):
-    assert columns.labels(values, MISSING, spellings).tolist() == [False, True, True]
-
-
-@pytest.mark.parametrize(
-    ("values", "spellings", "rule"),
-    [
-        (pa.array(["1", "2"]), None, "0 or 1"),
-        (pa.array(["1", "yes"]), None, "0 or 1"),
-        (pa.array(["1", "NA"]), None, "0 or 1"),
-        (pa.array([1, NAN]), None, "0 or 1"),
-        (pa.array(["no", "No"]), ("no", "yes"), "'no' or 'yes'"),
-        (pa.array(["no", None]), ("no", "yes"), "'no' or 'yes'"),
-    ],
-)
-def test_invalid_labels(values, spellings, rule):
-    with pytest.raises(InvalidValue) as error:
-        columns.labels(values, MISSING, spellings)
-    assert (error.value.index, error.value.rule) == (1, rule)

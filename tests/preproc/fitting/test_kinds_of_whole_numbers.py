@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from preproc.encoding.encodings import Label
 from preproc.fitting.whole_numbers import choose, measure
 from preproc.transcode.raw.tables import RawTables
 from tests.preproc.transcode.test_transcode_file import run, spec_of
@@ -125,7 +126,8 @@ def test_generated_columns(duckdb, read):
         table[f"label {name}"] = (rng.random(NUM_ROWS) < rate(table[name], rng)).astype(np.int8)
     rows = read(table)
     for name, (_, _, kind) in COLUMNS.items():
-        z = measure(duckdb, rows, [name], f"label {name}", ("",), NUM_ROWS)[name]
+        label = Label(name=name, column=f"label {name}")
+        z = measure(duckdb, rows, [name], label, ("",), NUM_ROWS)[name]
         choice = choose(name, NUM_ROWS, len(np.unique(table[name])), z)
         if choice.is_id is not kind or (abs(z) < 5 and not choice.reason):
             wrong.append((name, z, choice))
@@ -164,9 +166,9 @@ def test_real_tables(name, duckdb, read, root):
     if not path.is_file():
         pytest.skip(f"needs {path}")
     table = read(path.read_text())
-    raw = RawTables(duckdb, {"train": table}, ("", "NA"))
+    raw = RawTables(duckdb, {"train": table}, ("", "NA"), Label(name="label", column="label"))
     columns = [n for n in table.columns if not re.match("label$|t_$|_", n)]
-    choices = raw.choices(columns, "label")
+    choices = raw.choices(columns)
     expected = {c: kind for kind, names in REAL[name].items() for c in names.split()}
     many = {n: c.is_id for n, c in choices.items() if raw.facts(columns)[n].distinct > 20}
     assert many == expected

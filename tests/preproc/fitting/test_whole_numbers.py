@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from preproc.encoding.encodings import Label
 from preproc.fitting.whole_numbers import (
     KindChoice,
     _binned,
@@ -11,6 +12,8 @@ from preproc.fitting.whole_numbers import (
     has_id_name,
     measure,
 )
+
+LABEL = Label(name="y", column="y")
 
 
 @pytest.mark.parametrize(
@@ -127,15 +130,15 @@ def test_measured_columns(duckdb, read):
     text = [("NA" if i % 10 == 0 else str(value)) for i, value in enumerate(data["ids"])]
     rows = [f"{t},{a},{int(y)}" for t, a, y in zip(text, data["amount"], data["y"], strict=True)]
     table = read("\n".join(["ids,amount,y", *rows, "3,4,", "5,6,NA"]) + "\n")
-    z = measure(duckdb, table, ["ids", "amount"], "y", ("", "NA"), len(rows) + 2)
+    z = measure(duckdb, table, ["ids", "amount"], LABEL, ("", "NA"), len(rows) + 2)
     assert z["ids"] > 5 and z["amount"] < -5
-    assert measure(duckdb, table, [], "y", ("",), len(rows)) == {}
+    assert measure(duckdb, table, [], LABEL, ("",), len(rows)) == {}
 
 
 def test_measured_sample(duckdb, read, monkeypatch):
     monkeypatch.setattr("preproc.fitting.whole_numbers._SAMPLE_ROWS", 1000)
     table = read(columns())
-    z = measure(duckdb, table, ["ids", "amount"], "y", ("",), 20_000)
+    z = measure(duckdb, table, ["ids", "amount"], LABEL, ("",), 20_000)
     assert all(abs(value) < 20 for value in z.values())
     empty = read({"ids": [None, 3], "amount": [None, 4], "y": [0, None]})
-    assert measure(duckdb, empty, ["ids", "amount"], "y", ("",), 2)["ids"] is None
+    assert measure(duckdb, empty, ["ids", "amount"], LABEL, ("",), 2)["ids"] is None

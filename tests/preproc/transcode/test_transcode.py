@@ -93,7 +93,7 @@ def refused(capsys, message: str, folder: Path, *flags) -> None:
 def test_values_by_hand(tmp_path, capsys):
     folder = raw(tmp_path, a=ROWS)
     assert run(folder) == 0
-    assert "train: 3 rows, click rate 0.3333" in capsys.readouterr().out
+    assert "train: 3 rows, share of click=1 0.3333, of click=0 0.6667" in capsys.readouterr().out
     out = tmp_path / "out"
     spec = FeatureSpec.from_yaml(out / "feature_spec.yaml")
     assert spec.feature_spec == {
@@ -170,7 +170,7 @@ def test_files_of_all_kinds(tmp_path):
 def test_logs_without_quoting(header, tmp_path, capsys):
     spec = chunk_with(quoting=False, delimiter="\t", header=header)
     names = "click\tprice\tage\tuser\tcity\n" if header else ""
-    folder = raw(tmp_path, spec, a=names + '1\t2\t3\t4\t"5" pipe\n1\t2\t3\t4\t"\n')
+    folder = raw(tmp_path, spec, a=names + '1\t2\t3\t4\t"5" pipe\n0\t2\t3\t4\t"\n')
     assert run(folder, "--categorify=city", EVERY) == 0
     assert vocabulary(tmp_path / "out", "city") == {'"': 1, '"5" pipe': 1}
 
@@ -194,22 +194,20 @@ BAD_ROWS = {
     "1,-inf,3,4,0": "'price': expected a finite number, got '-inf'",
     "1,70000,3,4,0": "'price': expected a number that float16 holds, at most 65504",
     "1,2,1e39,4,0": r"'age': expected a number that float32 holds, at most 3.40282e\+38",
-    "2,2,3,4,0": "'click': expected 0 or 1, got '2'",
     ",2,3,4,0": "'click': expected 0 or 1, got no value",
-    "yes,2,3,4,0": "'click': expected 0 or 1, got 'yes'",
 }
 
 
 @pytest.mark.parametrize("line", BAD_ROWS)
 def test_bad_rows(line, tmp_path, capsys):
-    folder = raw(tmp_path, a=f"1,2,3,4,0\n{line}\n1,2,3,4,0\n")
+    folder = raw(tmp_path, a=f"1,2,3,4,0\n{line}\n0,2,3,4,0\n")
     refused(capsys, r"/a, row 2 \(rows are .*feature " + BAD_ROWS[line], folder)
 
 
 def test_rows_with_too_few_fields(tmp_path, capsys):
     folder = raw(tmp_path, a="1,2,3,4,0\n1,2,3,4\n")
     refused(capsys, "/a, line 2: expected 5 fields .*, got 4", folder)
-    rows = "1,2,3,4,0\n" * 100 + "1,2\n"
+    rows = "1,2,3,4,0\n0,2,3,4,0\n" * 50 + "1,2\n"
     assert run(raw(tmp_path, a=rows), "--on_bad_line=skip") == 0
     assert len(stored(tmp_path / "out", "user")) == 100
 
@@ -366,12 +364,12 @@ def test_output_after_a_failure(tmp_path, capsys):
     first = (out / "train/cat_0.bin").read_bytes()
     assert run(folder, output=out) == 2
     assert "made exists and is not an empty folder" in capsys.readouterr().err
-    raw(folder, a="1,2,3,7,0\n")
+    raw(folder, a="1,2,3,7,0\n0,2,3,7,0\n")
     assert run(folder, "--overwrite", output=out) == 0
     assert (out / "train/cat_0.bin").read_bytes() != first
     raw(folder, a="1,2,3,7,x\n")
     assert run(folder, "--overwrite", output=out) == 2
-    assert stored(out, "user") == [7]
+    assert stored(out, "user") == [7, 7]
     assert [path.name for path in out.parent.iterdir()] == ["made"]
     (tmp_path / "a").touch()
     assert run(folder, "--overwrite", output=tmp_path / "a") == 2
@@ -460,7 +458,7 @@ def test_output_of_a_killed_run(tmp_path, root, moment):
 
 def test_warnings_about_sparse_ids_and_unused_columns(tmp_path, capsys):
     spec = changed(channel_spec={"categorical": ["user"]})
-    assert run(raw(tmp_path, spec, a="1,2,3,123456789012,0\n")) == 0
+    assert run(raw(tmp_path, spec, a="1,2,3,123456789012,0\n0,2,3,4,0\n")) == 0
     report = capsys.readouterr().out
     assert "note: 'user' has few rows for its largest id, 123,456,789,012" in report
     assert "left out, in no channel: city" in report
@@ -470,7 +468,7 @@ def test_warnings_about_sparse_ids_and_unused_columns(tmp_path, capsys):
 
 
 CITIES = ["Rome", "Oslo", "Oslo", "", "Bern", "Rome", "Oslo", "a\tb\\", "Ärö", "zz"]
-TEXT_ROWS = "".join(f"1,2,3,{i},{city}\n" for i, city in enumerate(CITIES))
+TEXT_ROWS = "".join(f"{i % 2},2,3,{i},{city}\n" for i, city in enumerate(CITIES))
 TEST_ROWS = "0,2,3,4, Oslo \n0,2,3,4,Paris\n0,2,3,4,\n"
 
 
@@ -524,13 +522,13 @@ def test_ids_of_sparse_ids_and_lists(tmp_path):
 
 
 def test_columns_without_texts(tmp_path, capsys):
-    folder = raw(tmp_path, parquet_spec(c={}), a=pa.table({"click": [0], "c": [0.5]}))
+    folder = raw(tmp_path, parquet_spec(c={}), a=pa.table({"click": [0, 1], "c": [0.5, 1]}))
     refused(capsys, "'c': expected text or a whole.*, got 0.5", folder, "--categorify=c")
-    folder = raw(tmp_path, parquet_spec(c={}), a=pa.table({"click": [0], "c": [{"a": 1}]}))
+    folder = raw(tmp_path, parquet_spec(c={}), a=pa.table({"click": [0, 1], "c": [{"a": 1}] * 2}))
     refused(capsys, "'c': expected .*convert the column", folder, "--categorify=c", EVERY)
-    folder = raw(tmp_path, parquet_spec(c={}), a=pa.table({"click": [0], "c": pa.nulls(1)}))
+    folder = raw(tmp_path, parquet_spec(c={}), a=pa.table({"click": [0, 1], "c": pa.nulls(2)}))
     assert run(folder, "--categorify=c", EVERY) == 0
-    assert stored(tmp_path / "out", "c") == [0]
+    assert stored(tmp_path / "out", "c") == [0, 0]
 
 
 def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
@@ -639,7 +637,7 @@ def test_rows_of_another_data_set(tmp_path, capsys):
 
 def test_dimensions_as_hotness(tmp_path):
     spec = changed(feature_spec={"user": {"dimensions": [2, 1]}})
-    folder = raw(tmp_path, spec, a="1,2,3,4;5,0\n")
+    folder = raw(tmp_path, spec, a="1,2,3,4;5,0\n0,2,3,4,0\n")
     assert RawSpec.from_yaml(folder / "feature_spec.yaml").hotness("user") == 2
     assert run(folder) == 0
-    assert stored(tmp_path / "out", "user") == [[4, 5]]
+    assert stored(tmp_path / "out", "user") == [[4, 5], [4, 0]]

@@ -265,7 +265,7 @@ def test_invalid_files(name, content, message, tmp_path, capsys):
         ([], "--label is missing: expected the column .* to predict, one of bought, city"),
         (["--label=bougt"], "--label bougt: expected a column of .*did you mean 'bought'"),
         (["--label=bought", "--drop=bought"], "--label and --drop both name 'bought'"),
-        (["--label=paid"], "'paid': expected 0 or 1, got '"),
+        (["--label=paid"], "'paid' of labels: expected two values .*, got more than 100 values"),
         (["--label=bought", "--numerical=rare"], "row 1 .*'rare': expected a number, got 'x'"),
         (["--label=bought", "--numerical=empty"], "'empty': expected a number in train, .*--drop"),
         (["--user=user_id"], "give both, and no --label"),

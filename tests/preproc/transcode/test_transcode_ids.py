@@ -155,7 +155,9 @@ def test_lists_of_different_lengths(tmp_path, capsys):
     spec = changed(feature_spec={"city": {"hotness": 2}})
     rows = ["Bern;Oslo", "Bern", "", '["Oslo", "Bern"]', "Oslo;Bern;Rome"]
     quoted = [row.replace('"', '""') for row in rows]
-    folder = raw(tmp_path, spec, a="".join(f'1,2,3,4,"{row}"\n' for row in quoted))
+    folder = raw(
+        tmp_path, spec, a="".join(f'{i % 2},2,3,4,"{row}"\n' for i, row in enumerate(quoted))
+    )
     assert run(folder, "--categorify=city", "--frequency_threshold=2") == 0
     assert stored(folder / "out", "city") == [[1, 2], [1, 0], [0, 0], [2, 1], [2, 1]]
     spec = FeatureSpec.from_yaml(folder / "out/feature_spec.yaml")

@@ -144,14 +144,14 @@ def test_bad_settings_of_features(parse, text, message):
 
 
 def test_columns_without_values_and_names_of_indicators(tmp_path, capsys):
-    folder = raw(tmp_path / "a", a="1,,3,4,0\n")
+    folder = raw(tmp_path / "a", a="1,,3,4,0\n0,,3,4,0\n")
     for flag in ("--fill_missing=mean", "--transform=standardize"):
         refused(capsys, "'price': expected a number in train, got missing", folder, flag)
     spec = changed(feature_spec={"price_missing": {}})
     chunk = spec["source_spec"]["train"][0]
     chunk = {**chunk, "features": [*chunk["features"], "price_missing"]}
     spec["source_spec"] = {"train": [chunk]}
-    folder = raw(tmp_path / "b", spec, a="1,,3,4,0,1\n1,5,3,4,0,1\n")
+    folder = raw(tmp_path / "b", spec, a="1,,3,4,0,1\n0,5,3,4,0,1\n")
     refused(
         *(capsys, "is called 'price_missing', but .* has a feature of that name", folder),
         *("--fill_missing=mean", "--missing_indicator"),
@@ -293,7 +293,9 @@ def test_large_tables_of_fractions(tmp_path, monkeypatch):
     monkeypatch.setattr(continuous, "SAMPLE_ROWS", 500)
     prices, ages = np.random.default_rng(0).lognormal(1, 1, (2, 2000))
     lines = zip(prices.tolist(), ["", *ages.tolist()[1:]], strict=True)
-    rows = "".join(f"1,{price!r},{age!r},5,0\n".replace("''", "") for price, age in lines)
+    rows = "".join(
+        f"{i % 2},{price!r},{age!r},5,0\n".replace("''", "") for i, (price, age) in enumerate(lines)
+    )
     folder, out = raw(tmp_path, split_spec(), a=rows, b=TEST), tmp_path / "out"
     flags = ("--fill_missing=mean", "--transform=price=standardize,age=quantile")
     assert run(folder, *flags) == 0

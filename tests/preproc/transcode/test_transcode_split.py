@@ -32,7 +32,9 @@ def numbered(folder, times, files=1):
 
 
 def numbered_parquet(folder, when):
-    table = pa.table({"click": np.arange(len(when)) % 2, "row": range(len(when)), "when": when})
+    table = pa.table(
+        {"click": np.arange(len(when)) // 2 % 2, "row": range(len(when)), "when": when}
+    )
     chunk = {**NUMBERED["source_spec"]["train"][0], "type": "parquet"}
     return raw(folder, {**NUMBERED, "source_spec": {"train": [chunk]}}, a=table)
 
