@@ -18,7 +18,9 @@ _DELIMITERS = {"tab": "\t", "\\t": "\t"}
 
 def no_user_left(least: str, most: int) -> ValueError:
     """Returns the error of a log without a user of `least` events; most: of a user."""
-    return ValueError(f"no user has {least} or more; the most that one has is {most:,}")
+    return ValueError(
+        f"no user has {least} or more; the most that one has is {most:,}: require at most that"
+    )
 
 
 def run_command(

@@ -283,6 +283,7 @@ def evaluation_split(split: str, mode: str, spec: fs.FeatureSpec) -> str:
         remedy = ", or not at all with --evals_per_epoch 0" if mode == "train" else ""
         raise ValueError(
             f"{spec.origin}: source_spec has neither '{first}' nor '{second}' rows to evaluate on: "
-            f"evaluate on training rows with --eval_mapping train{remedy}"
+            "prepare the data with --split 0.8,0.1,0.1, evaluate on training rows with "
+            f"--eval_mapping train{remedy}"
         )
     return first if first in spec.source_spec else second

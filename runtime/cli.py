@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable
 
+from runtime.files.paths import error_text
 from runtime.tensorflow_start import prepare_tensorflow
 
 USER_ERROR = 2  # exit status for wrong flags or data and a full disk, as argparse's own
@@ -30,7 +31,7 @@ def exit_status(work: Callable[[], int | None], interrupted: str = "interrupted"
         _discard_stdout()
         return BROKEN_PIPE
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {error_text(error)}", file=sys.stderr)
         _discard_stdout()
         return USER_ERROR
     except KeyboardInterrupt:

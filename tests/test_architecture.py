@@ -71,7 +71,7 @@ ALLOWED = {
     "original": set(),
     "runtime": {"config", EMBEDDINGS},
     "runtime/files": set(),
-    "runtime/cli.py": {"runtime.tensorflow_start"},
+    "runtime/cli.py": {"runtime.files.paths", "runtime.tensorflow_start"},
     "runtime/options.py": set(),
     "runtime/parent_process.py": set(),
     "runtime/tensorflow_start.py": set(),

@@ -7,6 +7,7 @@ from distributed_embeddings.collectives import CollectiveError
 
 from config.masking import mask_passwords
 from runtime.cluster import distributed, signals
+from runtime.files.paths import error_text
 from training.errors import DIVERGED, INTERRUPTED, STOPPED, USER_ERROR, Stopped, TrainingDiverged
 
 
@@ -15,7 +16,7 @@ def report_failure(recipe: str, error: BaseException) -> int:
 
     A defect of the program is raised again.
     """
-    text, code, is_printed = f"error: {error}", USER_ERROR, True
+    text, code, is_printed = f"error: {error_text(error)}", USER_ERROR, True
     match error:
         case CollectiveError():
             world = distributed.current()

@@ -145,5 +145,6 @@ def check_dataset_path(flags: Values) -> None:
     if flags.flag_set in RANKING:
         alternative = ", or train on generated samples with --dataset_type synthetic"
     raise ValueError(
-        f"--dataset_path is missing: pass the folder that holds the feature spec{alternative}"
+        "--dataset_path is missing: pass the folder of a prepared data set, the --output of a "
+        f"preparation such as preproc.transcode{alternative}"
     )

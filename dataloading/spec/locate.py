@@ -85,7 +85,7 @@ def find_feature_spec(
         raise ValueError(f"{flag}{absent(folder)}")
     if (path / SPEC_FILE).is_file():  # and the name is another
         raise ValueError(absent(path / name))
-    content = _other(path, recipe)
+    content = _other(path, recipe, flag)
     raise ValueError(f"{flag}{path}: expected the folder of a data set, got {content}")
 
 
@@ -103,15 +103,17 @@ def check_family(spec: FeatureSpec, recipe: str) -> None:
     )
 
 
-def _other(path: Path, recipe: str) -> str:
+def _other(path: Path, recipe: str, flag: str) -> str:
     """Returns what an existing path is that has no feature spec, and what to do."""
     if path.is_file() and _describes_data(path):
         other = f" --feature_spec {path.name}" if path.name != SPEC_FILE else ""
         return f"its feature spec: give its folder, {path.parent}{other}"
     specs = [] if path.is_file() else sorted(filter(_describes_data, path.glob("*.y*ml")))
     if specs:
-        name = specs[0].name
-        return f"a folder whose feature spec has another name: add --feature_spec {name}"
+        remedy = f"add --feature_spec {specs[0].name}"
+        if flag.startswith("--vocabulary"):
+            remedy = f"give {specs[0]}"
+        return f"a folder whose feature spec has another name: {remedy}"
     for parent in itertools.islice(path.absolute().parents, 2):
         if path.is_dir() and (parent / SPEC_FILE).is_file():
             return f"a part of a data set: give {parent}"

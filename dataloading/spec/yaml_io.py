@@ -6,6 +6,7 @@ from typing import Any
 import yaml
 
 from runtime.files.outputs import output_file
+from runtime.files.paths import error_text
 
 _MOST_ALIASED = 100_000
 
@@ -78,6 +79,8 @@ def read_mapping(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: the file does not exist") from None
     except IsADirectoryError:
         raise ValueError(f"{path}: is a folder; name the YAML file in it") from None
+    except PermissionError as error:
+        raise ValueError(error_text(error)) from None
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

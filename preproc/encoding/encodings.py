@@ -30,7 +30,7 @@ from preproc.encoding.extension import Extension
 from preproc.encoding.lists import FlatValues, flatten
 
 MISSING = pa.array(MISSING_VALUES)
-_IDS = "; turn other values into ids with a vocabulary or hash buckets"
+_IDS = "; turn other values into ids with --categorify or --hash_buckets of preproc.transcode"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +247,10 @@ class Identity(IdEncoding):
         return {self.name: values.convert(lambda flat: self._ids(flat, missing))}
 
     def _ids(self, values: pa.Array, missing: pa.Array) -> NDArray:
-        ids, is_missing = integers(values, missing)
+        try:
+            ids, is_missing = integers(values, missing)
+        except InvalidValue as bad:
+            raise InvalidValue(bad.index, bad.found, bad.rule + _IDS) from None
         refuse(is_missing, values, "an id: assign an id to missing values" + _IDS)
         rule = f"an id in [0, {self.cardinality}){_IDS}"
         refuse((ids < 0) | (ids >= self.cardinality), values, rule)

@@ -100,7 +100,7 @@ class Number(FeatureEncoding):
         if is_bad.any():
             slot = int(np.argmax(is_bad))
             rule = f"a number that {self.dtype} holds, at most {largest:g}: correct the value, "
-            rule += "or use the transformation log or quantile"
+            rule += "or use --transform log or quantile"
             if self.transformation == "standardize":
                 rule += f" (it is {transformed[slot]:g} when standardized)"
             raise InvalidValue(slot, f"{raw[slot]:g}", rule)

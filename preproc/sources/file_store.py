@@ -46,8 +46,11 @@ class LocalStore:
         ]
 
     def start(self, path: str, num_bytes: int) -> bytes:
-        with open(path, "rb") as file:
-            return file.read(num_bytes)
+        try:
+            with open(path, "rb") as file:
+                return file.read(num_bytes)
+        except FileNotFoundError:
+            raise ValueError(absent(path)) from None
 
     def schema(self, path: str) -> pa.Schema:
         import pyarrow.parquet as pq

@@ -1,4 +1,4 @@
-"""Messages about paths that do not exist."""
+"""Messages about paths that do not exist, or that the process may not use."""
 
 import contextlib
 import difflib
@@ -38,6 +38,24 @@ def absent(path: str | os.PathLike[str], kind: str = "") -> str:
         similar = os.path.join(folder, *close) + path[len(missing) :]
         return f"{path}: {problem}; did you mean '{similar}'?"
     return f"{path}: {problem}; {_content(folder, names)}"
+
+
+def error_text(error: BaseException) -> str:
+    """Returns the message of an error; of a lack of permission, the file or folder that lacks it,
+    and what helps."""
+    if not isinstance(error, PermissionError) or not isinstance(error.filename, str):
+        return str(error)
+    path = os.path.abspath(error.filename)
+    while (folder := os.path.dirname(path)) != path and not os.path.lexists(path):
+        path = folder
+    while folder != os.path.dirname(folder):
+        if not os.access(folder, os.X_OK, effective_ids=True):
+            path = folder
+        folder = os.path.dirname(folder)
+    return (
+        f"{path}: user {os.geteuid()} has no permission to read or write it: change its owner or "
+        "mode (chown, chmod), or give another path"
+    )
 
 
 def _names(folder: str) -> list[str]:

@@ -189,10 +189,10 @@ def test_bad_row_of_parts(tmp_path, clicks, capsys):
     [
         ("none.csv", None, "does not exist"),
         ("rows.doc", b"", "expected a file that ends with .csv"),
-        ("rows.csv", HEADER.encode(), "expected rows, got none"),
+        ("rows.csv", HEADER.encode(), "expected rows, got the names of columns alone"),
         ("rows.csv", b"citty,price,words,tags,age\nx", "the columns city, got .*mean 'citty'"),
         ("rows.jsonl", b'{"price": 1, "age": 2}\n', "the columns city, tags, words, got price"),
-        ("rows.csv.gz", b"city\n1", "the compressed file is cut"),
+        ("rows.csv.gz", b"city\n1", "expected compressed text, got plain text"),
         ("rows.parquet", b"nothing", "expected a Parquet file"),
     ],
 )
