@@ -10,6 +10,7 @@ import pyarrow as pa
 from preproc.sources.contents import START_BYTES, check_text, cut_file, is_text, not_parquet
 from runtime.files.paths import absent
 
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # first bytes
 # Read of each file to recognize its columns, before decompression.
 _START_BYTES = 1 << 20
 
@@ -88,7 +89,8 @@ def _unpacked(path: str, start: bytes, is_whole: bool) -> bytes:
         decompressor = zlib.decompressobj(wbits=31)
         content = decompressor.decompress(start)
     except (zlib.error, OSError) as error:
-        check_text(path, start)  # another type
+        if not start.startswith((_GZIP, _ZSTD)):
+            check_text(path, start)
         raise cut_file(path, error) from None
     if is_whole and not decompressor.eof:
         raise cut_file(path, "it ends early")

@@ -27,7 +27,9 @@ def test_csv(name, tmp_path, duckdb):
 @pytest.mark.parametrize("name", text_cases.JSON)
 def test_json(name, tmp_path, duckdb):
     content, names, expected = text_cases.JSON[name]
-    table = duckdb.read([find_table(write(tmp_path, "t.jsonl", content))])
+    path = write(tmp_path, "t.jsonl", content)
+    chunk = find_table(path) if content else SourceChunk("json", (str(path),))
+    table = duckdb.read([chunk])
     assert table.columns[2:] == names
     assert rows(duckdb, table) == expected if names else duckdb.fetch(table).num_rows == 0
 
