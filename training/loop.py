@@ -49,7 +49,7 @@ class TrainingLoop:
         self.position, self.total_steps = run.position, run.total_steps
         self.checkpoints, self.description, self.mlperf = checkpoints, description, mlperf
 
-        self.on_evaluation = run.on_evaluation
+        self.on_evaluation, self.log_notes = run.on_evaluation, run.log_notes
 
         self.trainer = self.recipe.make_trainer(run.device.loss_scale, run.world)
         if self.position.trainer:
@@ -189,8 +189,7 @@ class TrainingLoop:
             return
         position, elapsed_s = self.position, self._elapsed_s()
         self.epoch_log.log_evaluation(metrics, elapsed_s, seconds, self._epoch_has_ended())
-        if note := self._evaluator().note:
-            self.log.message(note)
+        self.log_notes(self._evaluator().notes)
         position.add_evaluation(self.goal, metrics, elapsed_s)
         self.mlperf.end_evaluation(metrics[self.goal.metric])
         self.on_evaluation(metrics[self.goal.metric])

@@ -215,11 +215,10 @@ MODES: Mapping[str, Callable[[RunContext], Summary]] = {
 
 
 def _measure(run: RunContext) -> dict[str, float]:
-    """Returns metrics over every sample; the evaluator's note is logged."""
+    """Returns metrics over every sample; the evaluator's notes are logged."""
     evaluator = run.recipe.evaluator
     assert evaluator is not None
     with run.log.bar("evaluation", evaluator.num_batches) as advance:
         metrics = dict(evaluator.evaluate(lambda: advance() or False))
-    if evaluator.note:
-        run.log.message(evaluator.note)
+    run.log_notes(evaluator.notes)
     return metrics

@@ -14,6 +14,7 @@ from config import Config, flags_with, presets
 from config.sections import original
 from config.sections.optimizer import check_weight_decay
 from dataloading.row_count import count_training_samples
+from dataloading.spec import data_checks
 from dataloading.spec.feature_spec import FeatureSpec
 from recipes.from_flags import load_feature_spec
 from recipes.recipe import Recipe
@@ -312,7 +313,10 @@ def _describe(
 
     reason = kernels.reason_for_fallback()
     lookup_note = reason and f"TensorFlow's own operations look embeddings up, for {reason}"
-    notes = (binding_note, lookup_note, run.start.note, *original.notes(config))
+    warnings = None
+    if config.run.mode == "train" and run.data is not None and run.world.is_chief:
+        warnings = data_checks.describe_warnings(run.data.base_directory)
+    notes = (binding_note, lookup_note, run.start.note, *original.notes(config), warnings)
     for note in filter(None, (*notes, *restore_notes, *run.recipe.notes)):
         yield f"note: {note}"
     if pretrained:

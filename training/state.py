@@ -11,7 +11,9 @@ from typing import Any
 from distributed_embeddings.collectives import World
 
 from config import Config
+from dataloading.spec import data_checks
 from dataloading.spec.feature_spec import FeatureSpec
+from nn.metrics.plausibility import LEAK
 from recipes.recipe import Goal, Recipe
 from runtime.checkpoint.resume import Start
 from runtime.hardware.device import Device
@@ -30,6 +32,7 @@ class RunContext:
             modes.
         data: the data set; None for data generated from flags.
         catches_signals: whether SIGTERM and SIGINT request a checkpoint and the end of a training.
+        noted: kinds of notes on evaluations that were logged.
         on_evaluation: called with the goal's metric after each evaluation of a training; an
             exception ends the training.
     """
@@ -46,6 +49,17 @@ class RunContext:
     data: FeatureSpec | None
     catches_signals: bool = True
     on_evaluation: Callable[[float], None] = lambda metric: None
+    noted: set[str] = field(default_factory=set)
+
+    def log_notes(self, notes: Mapping[str, str]) -> None:
+        """Logs notes on an evaluation by their kind, each kind once."""
+        for kind, note in notes.items():
+            if kind in self.noted:
+                continue
+            self.noted.add(kind)
+            if kind.startswith(LEAK) and self.data is not None and self.world.is_chief:
+                note += data_checks.names_of_warnings(self.data.base_directory)
+            self.log.message(f"note: {note}")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from dataloading.spec.data_set_files import CHECKS_FILE
 
 NOTE, WARNING = "note", "warning"
+_SHOWN = 3  # warnings in a line
 
 
 class Finding(NamedTuple):
@@ -53,3 +54,31 @@ def read_findings(folder: Path) -> list[Finding]:
             f"{path}: expected the findings of a preparation, got invalid content ({error}): "
             "prepare the data set again, or delete this file"
         ) from None
+
+
+def describe_warnings(folder: Path) -> str:
+    """Returns the open warnings on a data set in one line; empty without any."""
+    try:
+        seen = [finding.seen for finding in read_findings(folder) if finding.level == WARNING]
+    except (ValueError, OSError) as error:  # no reason to end a training
+        return str(error)
+    if not seen:
+        return ""
+    more = f"; and {len(seen) - _SHOWN} more" if len(seen) > _SHOWN else ""
+    number = f"{len(seen)} warning{'s' * (len(seen) > 1)}"
+    return (
+        f"checks of the data set: {number}: {'; '.join(seen[:_SHOWN])}{more} (remedies: "
+        f"{folder / CHECKS_FILE})"
+    )
+
+
+def names_of_warnings(folder: Path) -> str:
+    """Returns a clause with the checks that warn, and their columns; empty without any."""
+    try:
+        findings = [each for each in read_findings(folder) if each.level == WARNING]
+    except (ValueError, OSError):
+        return ""
+    names = dict.fromkeys(
+        each.check + (f" ({', '.join(each.columns)})" if each.columns else "") for each in findings
+    )
+    return f"; checks of the data set that warn: {', '.join(names)}" if names else ""

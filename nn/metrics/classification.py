@@ -8,12 +8,14 @@ metrics.roc_curve()     # collective: (fpr, tpr), at most 1,000 points
 """
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 from distributed_embeddings.collectives import World
 
 from nn.metrics.calibration import Calibration
+from nn.metrics.plausibility import EqualScores, click_notes
 
 # Batches are kept this long before their values are fetched, so that an accelerator is waited for
 # once in 16 batches (16 x 65,536 samples x 12 bytes = 12 MiB are pending).
@@ -25,7 +27,7 @@ _LOOKUP_SCORES = 1 << 20
 class Scores(NamedTuple):
     """Metrics of an evaluation.
 
-    auc: area under the ROC curve; NaN if all labels are equal, as `note` states.
+    auc: area under the ROC curve; NaN if all labels are equal.
     log_loss: mean binary cross entropy in nats.
     normalized_entropy: log loss divided by the entropy of the share of positives, the log loss of
         the best constant prediction (He et al., "Practical Lessons from Predicting Clicks on Ads at
@@ -36,7 +38,7 @@ class Scores(NamedTuple):
         positives.
     auc_error_bound: |auc - exact auc| is at most this; 0 for the exact accumulator.
     num_rows: number of samples without padding.
-    note: remarks on the metrics, or empty.
+    notes: remarks on the metrics by their kind, see `plausibility`.
     """
 
     auc: float
@@ -46,7 +48,7 @@ class Scores(NamedTuple):
     calibration: float
     auc_error_bound: float
     num_rows: int
-    note: str
+    notes: Mapping[str, str]
 
 
 class NonFiniteScores(ValueError):
@@ -103,13 +105,10 @@ class _Metrics:
         loss_sum, probability_sum, counts = self._sums()
         negatives, positives = counts
         num_rows, log_loss = sum(counts), loss_sum / sum(counts)
-        auc, bound, note, entropy = math.nan, 0.0, "", math.nan
+        auc, bound, entropy = math.nan, 0.0, math.nan
         if negatives and positives:
             auc, bound = self._auc(counts)
             entropy = -sum(n / num_rows * math.log(n / num_rows) for n in counts)
-        else:
-            label = int(positives > 0)
-            note = f"AUC is undefined, it needs both classes: all {num_rows} labels are {label}"
         return Scores(
             auc=auc,
             log_loss=log_loss,
@@ -118,7 +117,7 @@ class _Metrics:
             calibration=probability_sum / positives if positives else math.nan,
             auc_error_bound=bound,
             num_rows=num_rows,
-            note=note,
+            notes=click_notes(auc, negatives, positives, self._most_frequent()),
         )
 
     def roc_curve(self, max_points: int = 1000) -> tuple[np.ndarray, np.ndarray]:
@@ -137,6 +136,10 @@ class _Metrics:
             for rate, count in zip(curve, counts, strict=True)
         )
         return fpr, tpr
+
+    def _most_frequent(self) -> EqualScores | None:
+        """Returns the most frequent score of all ranks, None if it is not known; collective."""
+        return None
 
     def _fetch(self) -> None:
         """Waits for the pending batches and adds them."""
@@ -279,6 +282,18 @@ class ExactMetrics(_Metrics):
         num_pairs = counts[0] * counts[1]
         wins = lower if rarer else 2 * num_pairs - lower
         return wins / (2 * num_pairs), 0.0
+
+    def _most_frequent(self) -> EqualScores:
+        # A score of more than half of all rows is so in a class of a rank, whose median it is.
+        classes = [self._sorted(label) for label in (0, 1)]
+        medians = [float(scores[len(scores) // 2]) for scores in classes if len(scores)]
+        gathered = self._world.gather_objects(medians, "metrics.medians")
+        candidates = np.float32(sorted({median for own in gathered for median in own}))
+        rows = sum(np.searchsorted(s, candidates, "right") for s in classes)
+        rows = rows - sum(np.searchsorted(s, candidates) for s in classes)
+        rows = np.sum(self._world.gather_objects(rows.tolist(), "metrics.equal"), axis=0)
+        largest = int(np.argmax(rows))
+        return EqualScores(float(candidates[largest]), int(rows[largest]))
 
     def _average_precision(self, positives):
         gathered = self._gather(self._sorted(1), "metrics.positives")

@@ -1,7 +1,7 @@
 """Metrics of a model over every sample of a data set."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -59,7 +59,7 @@ class DatasetEvaluator:
         group_of: See `Scorer`.
 
     Attributes:
-        note: Remarks on the metrics of the last evaluation, such as why an AUC is NaN.
+        notes: Remarks on the metrics of the last evaluation by their kind, see `plausibility`.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class DatasetEvaluator:
         self.dataset = dataset
         self._scorer = Scorer(model, group_of)
         self._world = world or World()
-        self.note = ""
+        self.notes: Mapping[str, str] = {}
 
     @property
     def num_batches(self) -> int:
@@ -155,7 +155,7 @@ class ClickEvaluator(DatasetEvaluator):
         gauc = group_auc.result() if self._has_groups else None
         self.calibration = metrics.calibration.over(self._world)
         self._curve = metrics.roc_curve()  # now: it is collective, and the chief draws alone
-        self.note = scores.note
+        self.notes = scores.notes
         for name in ("auc", "log_loss", "normalized_entropy", "pr_auc", "calibration"):
             yield name, getattr(scores, name)
         if gauc is not None:
@@ -199,9 +199,10 @@ class HeldOutAndTrainEvaluator:
         return self._held_out.split
 
     @property
-    def note(self) -> str:
-        training = self._training.note and f"training rows: {self._training.note}"
-        return "; ".join(note for note in (self._held_out.note, training) if note)
+    def notes(self) -> dict[str, str]:
+        training = self._training.notes.items()
+        of_training = {f"{kind} of training rows": f"training rows: {n}" for kind, n in training}
+        return {**self._held_out.notes, **of_training}
 
     def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:
         """Evaluates held-out samples first; see the base class."""

@@ -7,6 +7,7 @@ from distributed_embeddings.collectives import World
 
 from nn.metrics.classification import BinnedMetrics
 from nn.metrics.evaluator import DatasetEvaluator
+from nn.metrics.plausibility import ranking_notes
 from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
 from runtime.cluster.failure import stack_sample
 
@@ -52,9 +53,9 @@ class HitRateEvaluator(DatasetEvaluator):
         if self._world.size > 1:
             (counts,) = self._world.all_reduce([counts], "sum", "ranking.counts")
             counts = np.asarray(counts)
-        if self._k >= length:
-            self.note = f"a candidate list has {length} items, so hr@{self._k} is 1 for any model"
-        yield f"hr@{self._k}", hit_rate(counts, self._k)
+        name, value = f"hr@{self._k}", hit_rate(counts, self._k)
+        self.notes = ranking_notes(name, value, int(counts.sum()), self._k, length)
+        yield name, value
         yield f"ndcg@{self._k}", ndcg(counts, self._k)
         yield "log_loss", log_loss
 

@@ -13,6 +13,7 @@ from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec
 from nn.metrics import evaluator as evaluator_module
 from nn.metrics.classification import NonFiniteScores
 from nn.metrics.evaluator import ClickEvaluator
+from nn.metrics.plausibility import ONE_CLASS
 
 SPEC = synthetic_spec([10], num_numerical=2)
 
@@ -79,9 +80,9 @@ def test_error_bound_of_bins():
 
 def test_note_with_first_score():
     evaluator = ClickEvaluator(first_numerical, rows(([0.0], [1], [1])))
-    assert evaluator.note == ""
+    assert evaluator.notes == {}
     assert math.isnan(next(evaluator.evaluate())[1])
-    assert "it needs both classes" in evaluator.note
+    assert "it needs both classes" in evaluator.notes[ONE_CLASS]
 
 
 def test_roc_curve_of_last_evaluation(drawn, tmp_path):
@@ -113,12 +114,12 @@ def test_ranks_against_one(size, num_samples, auc_thresholds, drawn, tmp_path):
             assert world.calls == calls
         else:
             outcome |= dict(results)
-        return outcome, evaluator.note
+        return outcome, evaluator.notes
 
     results = run_threads(size, run)
     assert all(repr(result) == repr(results[0]) for result in results)
-    outcome, note = results[0]
-    assert note == one.note
+    outcome, notes = results[0]
+    assert notes == one.notes
     assert outcome == pytest.approx(expected, rel=1e-12, nan_ok=True)
     if auc_thresholds is None and num_samples > 1:
         assert outcome["auc"] == expected["auc"]

@@ -9,6 +9,7 @@ from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 from sklearn.metrics import roc_curve as sklearn_roc_curve
 
 from nn.metrics.classification import BinnedMetrics, ExactMetrics, make_metrics
+from nn.metrics.plausibility import ONE_CLASS
 
 KINDS = pytest.mark.parametrize(
     "make", [ExactMetrics, lambda: BinnedMetrics(1000)], ids=["exact", "binned"]
@@ -134,7 +135,8 @@ def test_single_class(make, label):
     metrics.update([label] * 3, [0.0, 0.0, 0.0])
     scores = metrics.result()
     assert math.isnan(scores.auc)
-    assert scores.note == f"AUC is undefined, it needs both classes: all 3 labels are {label}"
+    note = f"AUC is undefined, it needs both classes: all 3 labels are {label}"
+    assert scores.notes == {ONE_CLASS: note}
     assert scores.log_loss == pytest.approx(math.log(2), rel=1e-15)
     fpr, tpr = metrics.roc_curve()
     assert np.isnan(tpr if label == 0 else fpr).all()

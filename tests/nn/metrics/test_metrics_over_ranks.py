@@ -68,7 +68,7 @@ def test_hand_computed_on_two_ranks():
     ranks = [([1, 0], [0.0, -1.0], None), ([1, 0], [1.0, 0.0], None)]
     results = scores_of_ranks(2, ExactMetrics, ranks)
     assert_same_everywhere(results)
-    assert results[0].auc == 3.5 / 4 and results[0].num_rows == 4 and results[0].note == ""
+    assert results[0].auc == 3.5 / 4 and results[0].num_rows == 4 and results[0].notes == {}
     expected = 2 * (math.log(1 + math.exp(-1)) + math.log(2)) / 4
     assert results[0].log_loss == pytest.approx(expected, rel=1e-15)
 

@@ -1,0 +1,61 @@
+"""Notes on the data set at the start of a training, and on implausible metrics."""
+
+import numpy as np
+import pytest
+
+from dataloading.spec.data_checks import NOTE, WARNING, Finding, write_findings
+from tests.recipes.test_entry_scripts import TINY, in_process, tiny
+
+__all__ = ["tiny"]  # a fixture
+
+FINDINGS = (
+    Finding("tells_label", WARNING, ("price",), "'price' predicts the label", "why", "remedy"),
+    Finding("unique_values", NOTE, ("row",), "'row' is unique", "why", "it is left out"),
+    Finding("repeated_rows", WARNING, (), "60.0% of test are in train", "why", "remedy"),
+)
+
+
+@pytest.fixture
+def rows(tiny, tmp_path):
+    """A copy of the rows, whose numbers and ids can be replaced."""
+    folder = tmp_path / "rows"
+    for file in filter(lambda file: file.is_file(), tiny.rglob("*")):
+        target = folder / file.relative_to(tiny)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.read_bytes())
+    return folder
+
+
+def notes_of(rows, folder, capsys, *flags):
+    code, _ = in_process(folder, f"--dataset_path={rows}", *TINY, "--evals_per_epoch=2", *flags)
+    assert code == 0
+    return [line for line in capsys.readouterr().out.splitlines() if "note: " in line]
+
+
+def test_warnings_of_the_data_set(rows, tmp_path, capsys):
+    write_findings(rows, FINDINGS, [])
+    lines = notes_of(rows, tmp_path / "run", capsys)
+    (line,) = [line for line in lines if "checks of the data set" in line]
+    texts = "'price' predicts the label; 60.0% of test are in train (remedies: "
+    assert f"2 warnings: {texts}{rows / 'checks.json'})" in line
+    (rows / "checks.json").write_text("{")
+    assert any("expected the findings" in line for line in notes_of(rows, tmp_path / "b", capsys))
+
+
+def test_equal_predictions(rows, tmp_path, capsys):
+    for file in rows.rglob("*.bin"):
+        if file.stem != "label":
+            file.write_bytes(bytes(file.stat().st_size))
+    lines = notes_of(rows, tmp_path / "run", capsys)
+    assert sum("all of the predictions are " in line for line in lines) == 1
+
+
+def test_leak(rows, tmp_path, capsys):
+    write_findings(rows, FINDINGS, [])
+    for split in ("train", "validation", "test"):
+        labels = np.fromfile(rows / split / "label.bin", bool)
+        numbers = np.repeat(labels[:, None] * 8 - 4, 2, axis=1).astype(np.float16)
+        numbers.tofile(rows / split / "numerical.bin")
+    lines = notes_of(rows, tmp_path / "run", capsys, "--learning_rate=1", "--epochs=4")
+    (line,) = [line for line in lines if "is higher than most tasks allow" in line]
+    assert line.endswith("checks of the data set that warn: tells_label (price), repeated_rows")
