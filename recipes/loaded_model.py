@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -110,6 +112,9 @@ class LoadedModel:
     def predict(self, rows: Any) -> NDArray[np.float32] | float:
         """Scores raw rows, with the values that the file of the training had.
 
+        Of a list that is longer than those of the training, the first values count; a warning has
+        the number of such lists.
+
         Args:
             rows: a pandas frame, an Arrow table or record batch, or a dictionary of lists, with
                 the columns `columns`, in batches of bounded memory; others are ignored. Histories
@@ -139,21 +144,28 @@ class LoadedModel:
 
     def _predict(self, rows: Any) -> NDArray[np.float32]:
         columns, scores = self.columns, [np.zeros(0, np.float32)]
-        number = num_rows(rows, columns)
+        number, long_lists = num_rows(rows, columns), Counter[str]()
         if not number:
-            self._encode(rows)  # the errors of absent columns
+            self._encode(rows, long_lists)  # the errors of absent columns
         for start in range(0, number, self._batch_size):
             part = part_of(rows, columns, start, start + self._batch_size)
             try:
-                scores.append(self(self._encode(part)))
+                scores.append(self(self._encode(part, long_lists)))
             except EncodingError as error:
                 index = None if error.row is None else start + error.row
                 place = (error.feature, error.column, index)
                 raise EncodingError(*place, error.found, error.rule) from None
+        if long_lists:
+            counts = ", ".join(f"{name} {count:,}" for name, count in long_lists.items())
+            warnings.warn(
+                f"truncated lists: {counts}: they are longer than those of the training, and only "
+                "their first values count",
+                stacklevel=3,
+            )
         return np.concatenate(scores)
 
-    def _encode(self, rows: Any) -> dict[str, NDArray[Any]]:
-        values = self.encoder.encode(rows, self._encoded)
+    def _encode(self, rows: Any, long_lists: Counter[str]) -> dict[str, NDArray[Any]]:
+        values = self.encoder.encode(rows, self._encoded, long_lists)
         if histories := self._histories:
             length = next(f.count for f in self._features if f.name in histories)
             values |= self.encoder.encode_histories(rows, histories, length)

@@ -72,6 +72,7 @@ ALLOWED = {
     "runtime": {"config", EMBEDDINGS},
     "runtime/files": set(),
     "runtime/cli.py": {"runtime.files.paths", "runtime.tensorflow_start"},
+    "runtime/logs/dashboard.py": {"dataloading.spec", "runtime"},
     "runtime/options.py": set(),
     "runtime/parent_process.py": set(),
     "runtime/tensorflow_start.py": set(),

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
+from dataloading.spec.data_checks import read_findings
+from dataloading.spec.data_set_files import CHECKS_FILE
 from runtime.files.outputs import output_file
 from runtime.logs.compare import LOG_FILE, RunRecord, draw_curves, metric_texts, read_run
 
@@ -35,8 +37,8 @@ def write_dashboard(folder: str | Path, output: str | Path) -> tuple[int, int]:
     """Writes the page of all runs below a folder, the newest first.
 
     A run has its metrics, pictures, messages (tables and their placement) and flags. Runs whose log
-    cannot be read have a line with the reason. Results of `deployment.evaluate_latency` below the
-    folder follow.
+    cannot be read have a line with the reason. Findings of the checks of the runs' data sets, as
+    these are now, and results of `deployment.evaluate_latency` below the folder follow.
 
     Returns:
         The number of runs, and that of runs that cannot be read.
@@ -58,6 +60,7 @@ def write_dashboard(folder: str | Path, output: str | Path) -> tuple[int, int]:
         _overview(records, folder),
         *(["<h2>Logs that cannot be read</h2>", f"<ul>{reasons}</ul>"] if reasons else []),
         *_comparison(records),
+        *_checks(records),
         "<h2>Runs</h2>",
         *(part for number, record in enumerate(records) for part in _run(record, number, folder)),
         *_latencies(folder),
@@ -121,6 +124,27 @@ def _comparison(records: Sequence[RunRecord]) -> Iterator[str]:
         picture = Path(scratch) / "curves.png"
         draw_curves(picture, trained[:_MAX_COMPARED])
         yield _image(picture, "learning curves of the runs")
+
+
+def _checks(records: Sequence[RunRecord]) -> Iterator[str]:
+    """Yields the findings of the checks of each data set that has them."""
+    paths = dict.fromkeys(str(record.parameters.get("dataset_path")) for record in records)
+    folders = [path for path in paths if (Path(path) / CHECKS_FILE).is_file()]
+    if folders:
+        yield "<h2>Checks of the data sets</h2>"
+    for path in folders:
+        yield f"<h3>{escape(path)}</h3>"
+        try:
+            rows = [
+                [f.level, f.check, ", ".join(f.columns), f.seen, f.why, f.remedy]
+                for f in read_findings(Path(path))
+            ]
+        except (ValueError, OSError) as error:
+            yield f"<p>{escape(str(error))}</p>"
+            continue
+        cells = [[*map(escape, row)] for row in rows]
+        header = ["level", "check", "columns", "finding", "reason", "remedy"]
+        yield _table(header, cells) if cells else "<p>All checks passed.</p>"
 
 
 def _run(record: RunRecord, number: int, folder: Path) -> Iterator[str]:

@@ -70,6 +70,18 @@ def test_one_row(shop, model):
     assert model.predict(rows.slice(0, 0)).shape == (0,)
 
 
+def test_long_lists(shop, model, monkeypatch):
+    """They are reported once per call, whatever the batches."""
+    rows = {**shop[1].slice(0, 1).to_pylist()[0], "tags": "new;sale;new"}
+    rows = {name: [value] * 9 for name, value in rows.items()}
+    rows["tags"][2] = "new;sale"
+    monkeypatch.setattr(model, "_batch_size", 4)
+    with pytest.warns(UserWarning, match="truncated lists: tags 8: they are longer") as caught:
+        scores = model.predict(rows)
+    assert len(caught) == 1 and caught[0].filename == __file__
+    assert scores[0] == pytest.approx(scores[2], rel=1e-6)
+
+
 def test_values_of_ids(model):
     ids = model.encoder.encode({"city": ["Oslo", "Rome", "Bern"]}, ["city"])["city"].ravel()
     assert model.decode("city", ids).to_pylist() == ["Oslo", None, "Bern"]

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from dataloading.spec.data_checks import WARNING, Finding, write_findings
 from deployment.client.latency_statistics import Measurement, write_csv
 from runtime.logs import plots
 from runtime.logs.__main__ import main
@@ -78,6 +79,26 @@ def test_unreadable_logs(tmp_path, capsys):
     assert "expected a run that can be read, got: " in capsys.readouterr().err
     assert main(["dashboard", str(tmp_path / "good")]) == 2
     assert "expected a folder with runs (log.json below it), got none" in capsys.readouterr().err
+
+
+def test_checks_of_data_sets(tmp_path):
+    """Each data set has one section; one without checks has none."""
+    finding = Finding("tells_label", WARNING, ("a", "b"), "a < b", "leak", "drop 'a'")
+    for name, findings in (("bad", [finding]), ("good", []), ("damaged", [])):
+        (tmp_path / name).mkdir()
+        write_findings(tmp_path / name, findings, ["ties"])
+    (tmp_path / "damaged/checks.json").write_text("{")
+    for number, name in enumerate(("bad", "bad", "good", "damaged", "absent")):
+        flags = {"dataset_path": str(tmp_path / name)}
+        write(tmp_path / f"runs/{number}", flags, {1: 0.9}, {}, None)
+    write(tmp_path / "runs/generated", {"dataset_path": None}, {1: 0.9}, {}, None)
+    write_dashboard(tmp_path / "runs", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    names = re.findall(f"<h3>{re.escape(str(tmp_path))}/(.*?)</h3>", page)
+    assert sorted(names) == ["bad", "damaged", "good"]
+    cells = ["warning", "tells_label", "a, b", "a &lt; b", "leak", "drop &#x27;a&#x27;"]
+    assert "".join(f"<td>{cell}</td>" for cell in cells) in page
+    assert "All checks passed." in page and "expected the findings of a preparation" in page
 
 
 def test_overview_of_splits(tmp_path):
