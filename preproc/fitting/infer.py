@@ -16,11 +16,14 @@ from preproc.fitting.expressions import (
     EXPONENT,
     INTEGER,
     POINT,
+    SCALARS,
     STRINGS,
     elements,
     text,
 )
 from preproc.fitting.near_numbers import FORMATTED, SHARE, NearNumbers, near_numbers
+from preproc.fitting.unsplit_lists import SHARE as UNSPLIT_SHARE
+from preproc.fitting.unsplit_lists import UnsplitLists, bracketed, separators, unsplit_lists
 
 NUMBERS, IDS, OTHER = "numbers", "ids", "other"
 _LIST_SHARE = 0.01  # of the texts with a separator, from which on a column holds lists
@@ -42,6 +45,7 @@ class ColumnFacts:
         hotness: length of the longest list.
         other_type: type that is neither text nor number; empty for others.
         near_numbers: of texts of which nearly all are numbers; None for others.
+        unsplit_lists: of texts that look like lists and are single values; None for others.
     """
 
     present: int
@@ -55,6 +59,7 @@ class ColumnFacts:
     hotness: int = 1
     other_type: str = ""
     near_numbers: NearNumbers | None = None
+    unsplit_lists: UnsplitLists | None = None
 
     @property
     def is_continuous(self) -> bool:
@@ -150,7 +155,8 @@ def _text_facts(
     present, rows, distinct = (row[name] or 0 for name in ("present", "rows", "distinct"))
     numbers = row["numbers"]
     if is_list or (present and numbers < present):
-        form = _list_form(engine, counts, value, present) or (SEPARATOR if is_list else "")
+        form, lists = _list_form(engine, counts, value, present)
+        form = form or (SEPARATOR if is_list else "")
         if form:
             facts = _list_facts(engine, counts, form, missing)
             # Texts of single values in JSON are not divided when they are encoded.
@@ -159,7 +165,13 @@ def _text_facts(
         near = None
         if numbers + row["formatted"] >= SHARE * present:
             near = near_numbers(engine, counts, VALUE, COUNT, present, numbers)
-        return ColumnFacts(present, rows - present, distinct, near_numbers=near)
+        return ColumnFacts(
+            present,
+            rows - present,
+            distinct,
+            near_numbers=near,
+            unsplit_lists=None if near else lists,
+        )
     row = fetch_row(
         engine,
         counts.agg(
@@ -182,23 +194,36 @@ def _text_facts(
     )
 
 
-def _list_form(engine: Engine, counts: ir.Table, value: ir.StringValue, present: int) -> str:
-    """Returns the form of lists of texts, some of which are not numbers; empty for other texts."""
+def _list_form(
+    engine: Engine, counts: ir.Table, value: ir.StringValue, present: int
+) -> tuple[str, UnsplitLists | None]:
+    """Returns the form of lists of texts, some of which are not numbers, empty for other texts; and
+    what these are if they look like lists."""
     is_json = value.startswith("[") & value.endswith("]")
+    others = separators(value)
     row = fetch_row(
         engine,
         counts.agg(
             separated=_sum(counts, value.contains(SEPARATOR)),
             json=_sum(counts, is_json),
             quoted=_sum(counts, is_json & value.contains('"')),
-            strings=_sum(counts, value.re_search(STRINGS)),
+            strings=_sum(counts, is_json & value.re_search(STRINGS)),
+            scalars=_sum(counts, is_json & value.re_search(SCALARS)),
             escaped=_sum(counts, is_json & value.contains("\\")),
+            bracketed=_sum(counts, bracketed(value)),
+            **{f"other{i}": _sum(counts, test) for i, test in enumerate(others.values())},
         ),
     )
-    is_uniform = not row["quoted"] or row["strings"] == present
+    is_uniform = row["strings" if row["quoted"] else "scalars"] == present
     if row["json"] == present and not row["escaped"] and is_uniform:
-        return "strings" if row["quoted"] else "numbers"
-    return SEPARATOR if row["separated"] >= _LIST_SHARE * present else ""
+        return "strings" if row["quoted"] else "numbers", None
+    if row["separated"] >= _LIST_SHARE * present:
+        return SEPARATOR, None
+    for i, separator in enumerate(others):
+        if row[f"other{i}"] >= UNSPLIT_SHARE * present:
+            is_sure = separator == "|" or row["bracketed"] == present
+            return "", unsplit_lists(engine, counts, VALUE, COUNT, separator, is_sure)
+    return "", None
 
 
 def _list_facts(

@@ -81,7 +81,11 @@ def near_numbers(
     repeats = 2 * distinct <= present
     best = max(FORMATS, key=lambda name: sums[f"format{[*FORMATS].index(name)}"])
     is_formatted = 2 * sums["formatted"] >= others
-    if is_formatted and distinct <= (_FEW_NUMBERS if repeats else _FEW_FORMATTED):
+    if (
+        is_formatted
+        and best != INFINITY
+        and distinct <= (_FEW_NUMBERS if repeats else _FEW_FORMATTED)
+    ):
         return None
     too_few = distinct <= (_MANY_NUMBERS if repeats else _FEW_NUMBERS)
     if not is_formatted and (too_few or numbers < SHARE * present):
