@@ -26,6 +26,7 @@ from preproc.checks.report import PASSED, Check, Report
 from preproc.checks.scale import scales
 from preproc.checks.telling_columns import telling_columns
 from preproc.checks.unknown_values import GROWN, KNOWN, OWN, unknown_values
+from preproc.checks.unsplit_lists import unsplit_columns
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import Identity, Label
 from preproc.encoding.lists import SEPARATOR
@@ -189,7 +190,7 @@ class Run:
         facts = {name: raw.facts(names)[name] for name in names}
         free = {n: own for n, own in facts.items() if n not in (*stated, *by_role["keep"], time)}
         checks = left_out_columns(raw, free, choices) if raw.label is not None else []
-        self._checks += [*checks, mixed_texts(free)]
+        self._checks += [*checks, mixed_texts(free), unsplit_columns(free)]
         left_out = {
             check.column: f"{check.name}, see the checks"
             for check in checks
