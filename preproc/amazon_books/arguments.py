@@ -39,6 +39,8 @@ def _unread(flags: dict) -> Iterator[tuple[str, str]]:
     input_format = flags.get("input_format", AMAZON)
     if input_format != CSV:
         yield "delimiter", "--input_format csv"
+    if "min_rating" not in flags:
+        yield "rating_column", "--min_rating"
     group = TABLE_FLAGS if input_format == AMAZON else AMAZON_FLAGS
     yield from ((name, group) for name in flags_of(AmazonOptions, group))
     if "reviews" in flags and ("meta" in flags or "no_metadata" in flags):

@@ -12,6 +12,7 @@ from preproc.arguments import (
     parse_delimiter,
     parse_missing,
 )
+from preproc.checks.report import STRICT_HELP
 from preproc.encoding.columns import MISSING_VALUES
 from runtime.options import flag
 
@@ -49,10 +50,13 @@ class AmazonOptions(SparkMachineOptions):
         "amazon (the default), or tables of your own: csv (with a header) or parquet",
         choices=(AMAZON, CSV, PARQUET),
     )
-    interactions: tuple[Path, ...] = flag((), "tables with a row for each event", TABLE_FLAGS)
+    interactions: tuple[Path, ...] = flag(
+        (), "tables with a row for each event: files, folders of part files, patterns", TABLE_FLAGS
+    )
     user_column: str = flag("user_id", "who: integers or text", TABLE_FLAGS)
     item_column: str = flag("item_id", "what: integers or text", TABLE_FLAGS)
     time_column: str = flag("time", "when: numbers or ISO timestamps", TABLE_FLAGS)
+    rating_column: str = flag("rating", "how much, for --min_rating: numbers", TABLE_FLAGS)
     user_features: tuple[str, ...] = flag(
         (), "columns of --users, or else of --interactions", TABLE_FLAGS, nargs=None, metavar="A,B"
     )
@@ -73,6 +77,9 @@ class AmazonOptions(SparkMachineOptions):
         "first, as the original takes it",
         AMAZON_FLAGS,
         choices=CATEGORY_LISTS,
+    )
+    min_rating: float | None = flag(
+        None, "leave out events with a lower rating (default: all events count)", _SAMPLES
     )
     min_events: int = flag(
         20,
@@ -101,7 +108,13 @@ class AmazonOptions(SparkMachineOptions):
         _SAMPLES,
         choices=NEGATIVES,
     )
-    seed: int = flag(0, "of the negatives", _SAMPLES, at_least=0)
+    seed: int = flag(
+        0,
+        "of the negatives, and of the order of ties where that of the log is by item",
+        _SAMPLES,
+        at_least=0,
+    )
+    strict: bool = flag(False, STRICT_HELP)
     on_bad_line: str = flag(
         "error",
         "malformed lines (at most 1 %%) and rows without a user, item or time: stop at the first, "

@@ -10,10 +10,11 @@ from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
 from preproc.amazon_books.engines.interface import NumberedLog
 from preproc.amazon_books.engines.numbering import FIRST_ID, number_log
 from preproc.amazon_books.logs.event_log import EventLog
-from preproc.amazon_books.logs.reviews import REVIEW_COLUMNS, read_reviews
+from preproc.amazon_books.logs.reviews import read_reviews
 from preproc.amazon_books.logs.tables import read_tables
 from preproc.amazon_books.options import AMAZON, AmazonOptions
 from preproc.amazon_books.samples import ColumnNames, spec_of, write_events, write_split
+from preproc.checks.report import Report
 from preproc.engines.engine import Engine
 from preproc.engines.open_engine import open_engine
 from preproc.events.numbering import save_encoder
@@ -44,7 +45,8 @@ def prepare(options: AmazonOptions) -> dict[str, int]:
             log = _read_log(options, engine, scratch)
             say(f"staged {log.num_events:,} events; left out {log.num_bad:,} bad lines or rows")
             numbered = number_log(options, engine, log, scratch)
-        say(numbered.ties.seen)
+        if log.num_below:
+            say(f"left out {log.num_below:,} events below --min_rating {options.min_rating:g}")
         users = numbered.num_users_before - numbered.num_users
         events = log.num_events - int(numbered.num_events.sum())
         say(
@@ -56,7 +58,11 @@ def prepare(options: AmazonOptions) -> dict[str, int]:
         for name, number in numbered.num_missing.items():
             if number and not options.no_metadata:
                 say(f"{number:,} users or items have no {name}; they share one id")
-        rows = _write_data_set(options, numbered, folder, columns, log.num_bad, say)
+        report = Report(numbered.checks)
+        report.refuse_warnings(options.strict)
+        report.write(folder)
+        rows = _write_data_set(options, numbered, folder, columns, log, say)
+        say(report.text())
         staging.publish()
     return rows
 
@@ -99,7 +105,7 @@ def _write_data_set(
     log: NumberedLog,
     folder: Path,
     columns: ColumnNames,
-    num_bad: int,
+    raw: EventLog,
     say: _Reporter,
 ) -> dict[str, int]:
     """Writes the files and the feature spec; returns the number of rows of each split."""
@@ -107,13 +113,13 @@ def _write_data_set(
     names = ("min_events", "max_history", "min_training_history", "category_list")
     metadata = {name: getattr(options, name) for name in names}
     metadata[negatives.METADATA] = {"distribution": options.negatives, "seed": options.seed}
-    metadata["bad_lines"] = num_bad
-    is_amazon = options.input_format == AMAZON
-    sources = (
-        REVIEW_COLUMNS if is_amazon else {"user": options.user_column, "item": options.item_column}
-    )
+    metadata["bad_lines"] = raw.num_bad
+    if options.min_rating is not None:
+        metadata["min_rating"] = options.min_rating
     features = {"user": columns.user[0], "item": columns.target[0]}
-    vocabularies = {features[kind]: (sources[kind], log.vocabularies[kind]) for kind in features}
+    vocabularies = {
+        features[kind]: (raw.columns[kind], log.vocabularies[kind]) for kind in features
+    }
     others = {"user": columns.user[1:], "item": columns.target[1:]}
     ids = {"user": log.user_features, "item": log.item_features}
     attributes = {

@@ -17,7 +17,7 @@ from preproc.sources.chunk import CSV, JSON, SourceChunk
 from preproc.sources.files import LOCAL, csv_columns
 from preproc.sources.header import check_names
 
-TIME = "time"  # name in expressions
+TIME, RATING = "time", "rating"  # names in expressions
 _MOST = (1 << 63) - 1
 
 
@@ -113,6 +113,8 @@ class RawTable:
         columns = {name: self.rows[name] for name in self.names}
         integers, tests = set(), {}
         for name, column in columns.items():
+            if name == RATING:
+                continue
             if column.type().is_integer():
                 integers.add(name)
             elif column.type().is_string():

@@ -5,66 +5,16 @@ their items: sorted by item, or by a property of items. The last event of a user
 would be predictable from the item alone. Their order is a hash of their rows then.
 """
 
-import math
-from dataclasses import dataclass
-
 import ibis
 from ibis.expr import types as ir
 
+from preproc.checks.ties import TiedEvents
 from preproc.engines.engine import Engine, count_rows, fetch_row
 from preproc.fitting.expressions import hashed
 
 ROW, TIE_ORDER = "row", "tie_order"  # columns of events
 SAMPLE_EVENTS = 200_000
-_LEAST_SHARE, _LEAST_ERRORS = 0.75, 5  # of a pair of neighbours in the order of their items
 _HASH_STEP = 1 << 32  # between the orders of two hashes: no log has more rows
-
-
-@dataclass(frozen=True)
-class TiedEvents:
-    """Share of tied events, and whether their order in the log follows from their items.
-
-    Attributes:
-        events: of the log, or of a sample.
-        tied: events with another one of their user and time.
-        pairs: neighbours among the tied events, in the order of the log.
-        ascending: pairs whose second item is the larger one: as a number, or by its bytes.
-        predictable: pairs whose items have different mean places in other ties.
-        predicted: of these, pairs whose second item is the one that comes later in other ties.
-    """
-
-    events: int
-    tied: int
-    pairs: int
-    ascending: int
-    predictable: int
-    predicted: int
-
-    @property
-    def share(self) -> float:
-        return self.tied / max(self.events, 1)
-
-    @property
-    def of_items(self) -> str:
-        """The order of the log if it follows from the items, for messages; or empty."""
-        rules = (
-            ("ascend by item", self.ascending, self.pairs),
-            ("descend by item", self.pairs - self.ascending, self.pairs),
-            ("have the same order of items everywhere", self.predicted, self.predictable),
-        )
-        for rule, count, num in rules:
-            errors = (2 * count - num) / math.sqrt(max(num, 1))
-            if count > _LEAST_SHARE * num and errors > _LEAST_ERRORS:
-                return f"{count / num:.0%} of {num:,} neighbours {rule}"
-        return ""
-
-    @property
-    def seen(self) -> str:
-        """The ties and their order, for messages."""
-        order = "they keep the order of their rows"
-        if self.of_items:
-            order = f"in the log, {self.of_items}; their order is a hash of --seed and their rows"
-        return f"{self.share:.1%} of the events share user and time with others: {order}"
 
 
 def order_ties(engine: Engine, events: ir.Table, seed: int) -> tuple[ir.Table, TiedEvents]:

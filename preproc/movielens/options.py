@@ -16,6 +16,7 @@ from preproc.arguments import (
     refuse_unread_flags,
     unread_spark_flags,
 )
+from preproc.checks.report import STRICT_HELP
 from preproc.encoding.columns import MISSING_VALUES
 from preproc.movielens.source_files import DAT, NCF, Source, find_source
 from runtime.options import add_flags, flag, flags_of
@@ -48,6 +49,10 @@ class MovieLensOptions(SparkMachineOptions):
     missing_values: tuple[str, ...] = flag(
         MISSING_VALUES, MISSING_HELP, type=parse_missing, nargs=None, metavar="TEXTS"
     )
+    rating_column: str = flag("rating", "of CSV: how much, for --min_rating: numbers", "CSV")
+    min_rating: float | None = flag(
+        None, "leave out interactions with a lower rating (default: all count)"
+    )
     min_ratings: int = flag(
         20, "leave out users with fewer different items; the original counts duplicates, too"
     )
@@ -70,6 +75,7 @@ class MovieLensOptions(SparkMachineOptions):
         "hit rates compare with those published for that recipe",
     )
     seed: int = flag(0, "of what is drawn at random", at_least=0)
+    strict: bool = flag(False, STRICT_HELP)
     overwrite: bool = flag(False, "replace an existing --output at the end")
     engine: str = flag(
         "duckdb",
@@ -95,6 +101,8 @@ def parse(argv: list[str] | None = None) -> MovieLensOptions:
     """Reads the command line and finds the input files; raises ValueError as they do."""
     flags = passed_flags(_parser(), argv)
     refuse_unread_flags(flags, unread_spark_flags(MovieLensOptions, flags))
+    if "min_rating" not in flags:
+        refuse_unread_flags(flags, [("rating_column", "--min_rating")])
     source = find_source(flags.pop("input"))
     _check_read(flags, source)
     if source.form != NCF:
@@ -107,6 +115,8 @@ _SPARK_FLAGS = ("engine", *flags_of(MovieLensOptions, SPARK))
 _LOG_FLAGS = (
     *_COLUMN_FLAGS,
     "missing_values",
+    "min_rating",
+    "strict",
     "min_ratings",
     "threads",
     "memory_limit",
@@ -133,8 +143,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m preproc.movielens",
         description="Prepares ratings, or any log of who touched what when, for NCF: the last "
         "interaction of each user becomes a candidate list with items that the user never touched "
-        "(test/), all others are trained on (train/). What a rating was does not matter. Where "
-        "(user, item) occurs more than once, its first time counts and the others are dropped.",
+        "(test/), all others are trained on (train/). What a rating was does not matter, unless "
+        "--min_rating is passed. Where (user, item) occurs more than once, its first time counts "
+        "and the others are dropped.",
         epilog="The NCF paper's files keep their ids, rows and stored negatives; in train.rating "
         "only a (user, item) that was there before is dropped. Files are UTF-8, *.gz is gzip. A "
         "bad line is an error; empty lines mean nothing. "
@@ -149,9 +160,10 @@ def _parser() -> argparse.ArgumentParser:
         required=True,
         nargs="+",
         metavar="FILE",
-        help="files of one log, or a folder with one. *.dat is read as user::item::rating::time; "
-        "*.train.rating and *.train.pairs.tsv as the NCF paper's (with *.test.rating and "
-        "*.test.negative in the same folder); any other name as CSV with a header",
+        help="files of one log, a folder with one or with its part files (CSV), or a pattern. "
+        "*.dat is read as user::item::rating::time; *.train.rating and *.train.pairs.tsv as the "
+        "NCF paper's (with *.test.rating and *.test.negative in the same folder); "
+        "any other name as CSV with a header",
     )
     add_flags(parser, MovieLensOptions)
     return parser

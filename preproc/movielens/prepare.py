@@ -10,6 +10,7 @@ import numpy as np
 from dataloading.interactions.unseen_items import TooFewUnseen, draw_unseen
 from dataloading.spec.data_set_files import ENCODER_FOLDER
 from dataloading.spec.feature_spec import TEST, VALIDATION
+from preproc.checks.report import Report
 from preproc.encoding.encoder import Encoder
 from preproc.engines.open_engine import open_engine
 from preproc.events.numbering import save_encoder
@@ -51,6 +52,7 @@ class _Interactions:
     metadata: dict
     ids: dict[str, str]  # "users" and "items" -> what they were, for people; or none
     counts: dict[str, int]
+    report: Report | None = None
 
 
 def prepare(options: MovieLensOptions) -> str:
@@ -90,6 +92,8 @@ def prepare(options: MovieLensOptions) -> str:
         f"  {split}: {len(lists.users):,} candidate lists of {lists.rows_per_list} rows"
         for split, lists in candidates.items()
     ]
+    if log.report is not None:
+        lines.append(log.report.text())
     return "\n".join(lines)
 
 
@@ -103,7 +107,9 @@ def _say(what: str) -> None:
 def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Interactions:
     with open_engine(options.engine, scratch, **options.engine_settings()) as engine:
         numbered, counts, ties = number_ratings(engine, options, scratch)
-        _say(ties.seen)
+        report = Report((ties,))
+        report.refuse_warnings(options.strict)
+        report.write(folder)
         splits = (TEST, VALIDATION) if options.validation else (TEST,)
         _check_memory(options, counts["interactions"], counts["users"] * len(splits))
         last = np.zeros((counts["users"], len(splits)), np.int32)
@@ -127,9 +133,14 @@ def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Intera
         held_out={name: (users, last[:, i]) for i, name in enumerate(splits)},
         stored={},
         valid_negative=options.valid_negative,
-        metadata={"min_ratings": options.min_ratings, ENCODER_FOLDER: digest},
+        metadata={
+            "min_ratings": options.min_ratings,
+            **({} if options.min_rating is None else {"min_rating": options.min_rating}),
+            ENCODER_FOLDER: digest,
+        },
         ids=ids,
         counts=counts,
+        report=report,
     )
 
 

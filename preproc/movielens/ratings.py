@@ -6,10 +6,12 @@ from pathlib import Path
 import numpy as np
 from ibis.expr import types as ir
 
+from preproc.checks.ties import TiedEvents
 from preproc.engines.engine import ROW, Engine
 from preproc.events.numbering import NumberedEvents, number
-from preproc.events.raw_table import key_value, read_raw
-from preproc.events.ties import TiedEvents, order_ties
+from preproc.events.ratings import above_rating, rating_number
+from preproc.events.raw_table import RATING, key_value, read_raw
+from preproc.events.ties import order_ties
 from preproc.events.times import time_number
 from preproc.movielens.options import MovieLensOptions
 from preproc.movielens.source_files import DAT
@@ -18,28 +20,33 @@ from preproc.sources.chunk import CSV, SourceChunk
 FIRST_ID = 0
 _KEYS = ("user", "item", "time")
 _DAT_COLUMNS = ("user", "item", "rating", "time")
-_FLAGS = "--user_column, --item_column and --timestamp_column"
+_FLAGS = (
+    "--user_column, --item_column and --timestamp_column (with --min_rating, also --rating_column)"
+)
 
 
-def read_ratings(engine: Engine, options: MovieLensOptions) -> tuple[ir.Table, int]:
+def read_ratings(engine: Engine, options: MovieLensOptions) -> tuple[ir.Table, int, int]:
     """Reads the files of a log: user and item, any text without blanks around it, and time.
 
     Returns:
         the first rating of each item by a user: its time, and the number of the first row of the
-            two; and the number of rows.
+            two; the number of rows; and that of rows below `--min_rating`.
 
     Raises:
         ValueError: a column is missing, a row is malformed or lacks a user, an item or a time, a
             time is invalid, or all files are empty.
     """
     if options.source.form == DAT:
-        names = {name: name for name in _KEYS}
+        names = {name: name for name in (*_KEYS, RATING)}
         titles = {name: f"the {name}" for name in names}
         layout = {"columns": _DAT_COLUMNS, "header": False, "delimiter": "::", "quoting": False}
     else:
         columns = (options.user_column, options.item_column, options.timestamp_column)
-        names = titles = dict(zip(_KEYS, columns, strict=True))
+        names = dict(zip((*_KEYS, RATING), (*columns, options.rating_column), strict=True))
+        titles = names
         layout = {"delimiter": options.delimiter}
+    if options.min_rating is None:
+        del names[RATING]
     files = [str(path.absolute()) for path in options.source.files]
     chunks = [SourceChunk(CSV, (file,), **layout) for file in files]
     ratings = read_raw(engine, chunks, names, _FLAGS, titles=titles, missing=options.missing_values)
@@ -48,17 +55,23 @@ def read_ratings(engine: Engine, options: MovieLensOptions) -> tuple[ir.Table, i
     rows = ratings.rows
     faults = {key: rows[key].isnull() | _is_blank(rows[key]) for key in _KEYS[:2]}
     faults["time"] = rows.time.isnull()
+    if RATING in names:
+        faults[RATING] = rating_number(rows).isnull()
     num_bad, integers = ratings.inspect(faults)
     if num_bad:
         row, place, value, column = ratings.first_fault(faults)
         fault = "missing" + ratings.spelling(row, column)
-        if value is not None:
+        if column == RATING and value is not None:
+            fault = f"{value!r}; with --min_rating, a rating is a number"
+        elif value is not None:
             fault = f"{value!r}, with blanks around it; write all without"
         raise ValueError(f"{place}: {titles[column]} is {fault}")
+    time = time_number(ratings, "time" in integers)
+    rows, num_below = above_rating(engine, rows.mutate(time=time), options.min_rating)
     keys = {key: key_value(rows[key], key in integers) for key in _KEYS[:2]}
-    typed = rows.select(**keys, time=time_number(ratings, "time" in integers), row=rows[ROW])
+    typed = rows.select(**keys, time=rows.time, row=rows[ROW])
     firsts = typed.group_by("user", "item").aggregate(time=typed.time.min(), row=typed.row.min())
-    return engine.store_table(firsts, "events"), ratings.num_rows
+    return engine.store_table(firsts, "events"), ratings.num_rows, num_below
 
 
 def _is_blank(text: ir.StringValue) -> ir.BooleanValue:
@@ -78,7 +91,7 @@ def number_ratings(
     Raises:
         ValueError: as `read_ratings`, or no user has `--min_ratings` items.
     """
-    events, num_rows = read_ratings(engine, options)
+    events, num_rows, num_below = read_ratings(engine, options)
     least = f"--min_ratings {options.min_ratings} items"
     events, ties = order_ties(engine, events, options.seed)
     numbered = number(engine, events, options.min_ratings, FIRST_ID, least, folder)
@@ -87,7 +100,8 @@ def number_ratings(
         "users": num_users,
         "items": numbered.num_values("item"),
         "interactions": kept,
-        "dropped_duplicates": num_rows - numbered.num_events_before,
+        **({} if options.min_rating is None else {"below_min_rating": num_below}),
+        "dropped_duplicates": num_rows - num_below - numbered.num_events_before,
         "users_left_out": numbered.num_users_before - num_users,
         "interactions_left_out": numbered.num_events_before - kept,
     }

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from preproc.sources.chunk import CSV
+from preproc.sources.files import is_table, part_files
 from runtime.files.paths import absent
 
-CSV, DAT, NCF = "csv", "dat", "ncf"
+DAT, NCF = "dat", "ncf"
 _TRAIN_ENDINGS = (".train.rating", ".train.pairs.tsv")
 _TEST_ENDING, _NEGATIVE_ENDING = ".test.rating", ".test.negative"
 _RATINGS = ("ratings.csv", "ratings.dat")
@@ -24,13 +26,16 @@ class Source:
 
 
 def find_source(inputs: tuple[Path, ...]) -> Source:
-    """The files that are named, or those of the one folder that is.
+    """The files that are named, those of patterns, or those of the one folder that is.
 
     Raises:
         ValueError: files are missing, of several forms, or more than one log lies in the folder.
     """
     if len(inputs) == 1 and inputs[0].is_dir():
-        inputs = (_only_log(inputs[0]),)
+        inputs = _log_of(inputs[0])
+    else:
+        files = [[path] if path.is_dir() else part_files(path, CSV) for path in inputs]
+        inputs = tuple(Path(file) for each in files for file in each)
     for path in inputs:
         if path.is_dir():
             raise ValueError(f"--input {path}: expected files or one folder, got both: give one")
@@ -49,16 +54,20 @@ def find_source(inputs: tuple[Path, ...]) -> Source:
     return Source(forms.pop(), inputs)
 
 
-def _only_log(folder: Path) -> Path:
-    names = {name + packed for name in _RATINGS for packed in ("", _GZIP)}
-    logs = sorted(path for path in folder.iterdir() if path.name in names or _form(path) == NCF)
+def _log_of(folder: Path) -> tuple[Path, ...]:
+    """Returns the file with a known name in a folder, or else all its part files."""
+    known = {name + packed for name in _RATINGS for packed in ("", _GZIP)}
+    logs = sorted(path for path in folder.iterdir() if path.name in known or _form(path) == NCF)
+    if not logs and any(is_table(str(path)) for path in folder.rglob("*")):
+        return tuple(map(Path, part_files(folder, CSV)))
     if len(logs) != 1:
-        what = ", ".join(path.name for path in logs) or "none of them"
+        names = ", ".join(path.name for path in logs) or "none of them"
         raise ValueError(
             f"--input {folder}: a folder must hold one of ratings.csv, ratings.dat, *.train.rating "
-            f"and *.train.pairs.tsv (or one of these as .gz); got {what}. Name the file itself"
+            f"and *.train.pairs.tsv (or one of these as .gz), or part files of CSV; got {names}. "
+            "Name the file itself"
         )
-    return logs[0]
+    return tuple(logs)
 
 
 def _form(path: Path) -> str:

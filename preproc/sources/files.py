@@ -6,6 +6,7 @@ import re
 import sys
 import urllib.parse
 from collections.abc import Sequence
+from pathlib import Path
 
 from dataloading.spec.rules import listing
 from preproc.sources.chunk import CSV, JSON, PARQUET, SourceChunk
@@ -88,6 +89,23 @@ def find_table(
             raise _empty(first)
         return SourceChunk(JSON, tuple(files), partitions=partitions)
     return _parquet_chunk(store, files, partitions)
+
+
+def part_files(path: Path, kind: str) -> tuple[str, ...]:
+    """Returns the paths of a file with any name, or of the files of a folder or a pattern.
+
+    Args:
+        kind: type of the files.
+
+    Raises:
+        ValueError: as `find_table`, or the files of a folder or pattern are of another type.
+    """
+    if path.is_file() or not (path.is_dir() or glob.glob(str(path))):
+        return (str(path.absolute()),)
+    table = find_table(path)
+    if table.type != kind:
+        raise ValueError(f"{path}: expected {kind} files, got {table.files[0]}")
+    return table.files
 
 
 def csv_columns(chunk: SourceChunk, store: FileStore = LOCAL) -> list[str]:

@@ -10,6 +10,7 @@ from preproc.amazon_books.engines.interface import NumberedLog
 from preproc.amazon_books.logs.event_log import EventLog
 from preproc.amazon_books.options import AmazonOptions
 from preproc.arguments import no_user_left
+from preproc.checks.joins import joined_table
 from preproc.engines.engine import Engine
 from preproc.events.numbering import number, read_ids, write_batches
 from preproc.events.ties import order_ties
@@ -38,9 +39,11 @@ def number_log(options: AmazonOptions, engine: Engine, log: EventLog, folder: Pa
         with open(events, "wb") as file:
             for _, items in numbered.pairs():
                 items.tofile(file)
-    ids, missing = {"user": (), "item": ()}, {}
+    ids, missing, checks = {"user": (), "item": ()}, {}, [ties]
     for kind, features in log.features.items():
         values = read_ids(engine, vocabularies[kind], FIRST_ID)
+        if features.source:
+            checks.append(joined_table(engine, kind, values, features.table, features.source))
         ids[kind], gaps = number_features(engine, kind, values, features)
         missing |= gaps
     counts = pq.read_table(vocabularies["user"], columns=["count"])["count"]
@@ -51,7 +54,7 @@ def number_log(options: AmazonOptions, engine: Engine, log: EventLog, folder: Pa
         item_features=ids["item"],
         num_items=pq.read_metadata(vocabularies["item"]).num_rows,
         num_users_before=num_users_before,
-        ties=ties,
+        checks=tuple(checks),
         num_missing=missing,
         vocabularies=vocabularies,
     )

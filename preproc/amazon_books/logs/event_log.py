@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from ibis.expr import types as ir
 
-from preproc.events.raw_table import RawTable
+from preproc.events.raw_table import RATING, RawTable
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,13 @@ class FeatureTable:
         titles: column of a feature -> its name in messages.
         gaps_count: whether a null means that there is no value, and so contradicts a row that has
             one. If not, a row with a null is ignored.
+        source: files of the table; empty for columns of the log.
     """
 
     table: ir.Table
     titles: Mapping[str, str]
     gaps_count: bool = True
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -34,20 +36,25 @@ class EventLog:
             row, the number of the row in the log; a stored table.
         num_events: rows of `events`.
         num_bad: lines and rows that were left out.
+        columns: "user" and "item" -> column of the log.
+        num_below: events below --min_rating, which were left out.
         features: "user" or "item" -> its features, if it has any.
     """
 
     events: ir.Table
     num_events: int
     num_bad: int
+    columns: Mapping[str, str]
+    num_below: int = 0
     features: Mapping[str, FeatureTable] = field(default_factory=dict)
 
 
 def bad_row(table: RawTable, faults: Mapping[str, ir.BooleanValue]) -> ValueError:
-    """Returns the error of the first row that lacks a value, or whose time is not an integer."""
+    """Returns the error of the first row that lacks a value, or whose time or rating is invalid."""
     row, place, value, column = table.first_fault(faults)
     title = table.titles[column]
-    fault = f"{title} is {value!r:.60}; it must be an integer of 64 bits"
+    kind = "a number" if column == RATING else "an integer of 64 bits"
+    fault = f"{title} is {value!r:.60}; it must be {kind}"
     if value is None:
         fault = f"no {title}{table.spelling(row, column)}"
     return ValueError(

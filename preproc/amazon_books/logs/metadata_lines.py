@@ -1,9 +1,9 @@
-"""Metadata lines: objects with asin and, as a rule, categories.
+"""Metadata lines: objects with asin (parent_asin in 2023) and, as a rule, categories.
 
-asin is non-empty text; categories is a list of lists of names, each list a path. The last name of
-the last list (or of the first one) is the item's category; an item without such a name has no
-category. Lines are JSON,
-or Python literals as in the files of 2014: {'asin': '1', 'price': None, ...}.
+asin is non-empty text; categories (category in 2018) is a list of lists of names, each list a path,
+or one path. The last name of the last list (or of the first one) is the item's category; an item
+without such a name has no category. Lines are JSON, or Python literals as in the files of 2014:
+{'asin': '1', 'price': None, ...}.
 """
 
 import ast
@@ -18,7 +18,8 @@ from preproc.arguments import spelled_missing
 from preproc.encoding.columns import MISSING_VALUES
 from preproc.raw_files import gzip_errors, open_unpacked
 
-ITEM, CATEGORIES = "asin", "categories"
+ITEM = "asin"
+CATEGORIES = ("categories", "category")  # the second one: 2018
 SCHEMA = pa.schema([("item", pa.string()), ("item_0", pa.string())])
 LAST_LIST, FIRST_LIST = "last", "first"
 CATEGORY_LISTS = (LAST_LIST, FIRST_LIST)
@@ -31,21 +32,23 @@ def stage_metadata(
     on_bad_line: str,
     category_list: str = LAST_LIST,
     missing: tuple[str, ...] = MISSING_VALUES,
-) -> int:
+    item: str = ITEM,
+) -> tuple[int, bool]:
     """Writes the good lines of a plain or gzip file to a Parquet file (item, item_0: the category).
 
     Args:
         on_bad_line: "error" or "skip".
         category_list: the list of names that has the category, "last" or "first".
         missing: spellings of missing values: of the category, and not allowed as an item.
+        item: key of the item.
 
     Returns:
-        the number of bad lines; empty lines mean nothing.
+        the number of bad lines, and whether an item has a category; empty lines mean nothing.
 
     Raises:
         ValueError: a bad line, with `on_bad_line` "error"; or damaged gzip data.
     """
-    num_bad, rows = 0, []
+    num_bad, has_category, rows = 0, False, []
     with (
         pq.ParquetWriter(target, SCHEMA) as writer,
         gzip_errors(file),
@@ -54,7 +57,8 @@ def stage_metadata(
         for number, line in enumerate(source, 1):
             try:
                 if text := _line_text(line, number):
-                    rows.append(_without_missing(*parse(text, category_list), missing))
+                    rows.append(_without_missing(*parse(text, category_list, item), missing))
+                    has_category |= rows[-1][1] is not None
             except ValueError as error:
                 if on_bad_line == "error":
                     raise _bad_line(file, number, error) from error
@@ -63,7 +67,7 @@ def stage_metadata(
                 writer.write_table(_table(rows))
                 rows.clear()
         writer.write_table(_table(rows))
-    return num_bad
+    return num_bad, has_category
 
 
 def _table(rows: list[tuple[str, str | None]]) -> pa.Table:
@@ -79,8 +83,14 @@ def _without_missing(
     return item, None if category is not None and category.strip() in missing else category
 
 
-def parse(line: str, category_list: str = LAST_LIST) -> tuple[str, str | None]:
+def parse(line: str, category_list: str = LAST_LIST, item: str = ITEM) -> tuple[str, str | None]:
     """Returns item and category of a line (None without one); raises ValueError with its fault."""
+    fields = read_object(line)
+    return _text_field(fields, item), _last_name(fields, category_list) or None
+
+
+def read_object(line: str) -> dict:
+    """Returns the object in a line; raises ValueError with the line's fault."""
     try:
         fields = json.loads(line)
     except (json.JSONDecodeError, RecursionError) as not_json:
@@ -92,24 +102,27 @@ def parse(line: str, category_list: str = LAST_LIST) -> tuple[str, str | None]:
             ) from error
     if not isinstance(fields, dict):
         raise ValueError("it is JSON or a Python literal, but no object with braces around it")
-    return _text_field(fields, ITEM), _last_name(fields, category_list) or None
+    return fields
 
 
 def _last_name(fields: dict, category_list: str) -> str | None:
-    lists = fields.get(CATEGORIES)
-    if lists is None:
+    key = next((key for key in CATEGORIES if fields.get(key) is not None), None)
+    if key is None:
         return None
+    lists = fields[key]
+    if isinstance(lists, list) and lists and all(isinstance(name, str) for name in lists):
+        lists = [lists]
     is_right = isinstance(lists, list) and all(
         isinstance(names, list) and all(isinstance(name, str) for name in names) for names in lists
     )
     if not is_right:
         raise ValueError(
-            f"{CATEGORIES} is {_shown(fields, CATEGORIES)}; it must be a list of lists of names"
+            f"{key} is {_shown(fields, key)}; it must be a list of names, or of lists of names"
         )
     names = lists[-1 if category_list == LAST_LIST else 0] if lists else ()
     if not names:
         return None
-    _check_text(CATEGORIES, names[-1])
+    _check_text(key, names[-1])
     return names[-1]
 
 

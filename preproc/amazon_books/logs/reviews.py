@@ -1,24 +1,27 @@
 """Reviews and metadata of Amazon.
 
-Review lines are JSON objects with reviewerID and asin, which are not empty, and unixReviewTime, an
-integer of 64 bits; other fields are ignored. See `metadata_lines` for the others.
+Review lines are JSON objects with a user and an item, which are not empty, and a time, an integer
+of 64 bits; see `formats` for their keys, and `metadata_lines` for the others. Other fields are
+ignored.
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
 from preproc.amazon_books.logs.event_log import EventLog, FeatureTable, bad_row
+from preproc.amazon_books.logs.formats import format_of, no_category
 from preproc.amazon_books.logs.metadata_lines import SCHEMA, stage_metadata
 from preproc.amazon_books.options import AmazonOptions
 from preproc.engines.bad_lines import FAIL
 from preproc.engines.engine import ROW, Engine, count_rows
+from preproc.events.ratings import RATING, above_rating, rating_number
 from preproc.events.raw_table import is_whole, read_raw
 from preproc.sources.chunk import SourceChunk
 from runtime.files.paths import absent
 
-REVIEW_COLUMNS = {"user": "reviewerID", "item": "asin", "time": "unixReviewTime"}
 _CATEGORY = "item_0"
 
 
@@ -33,30 +36,55 @@ def read_reviews(options: AmazonOptions, engine: Engine, scratch: Path) -> Event
     if not meta and not options.no_metadata:
         remedy = "name the files with --meta, or put all items in one category with --no_metadata"
         meta = find_files(folder, "meta_", remedy)
+    form = format_of(files, meta)
+    names = {**form.columns}
+    if options.min_rating is not None:
+        names[RATING] = form.rating
     paths = tuple(str(path.absolute()) for path in files)
-    chunk = SourceChunk("json", paths, columns=tuple(REVIEW_COLUMNS.values()))
+    chunk = SourceChunk("json", paths, columns=tuple(names.values()))
     missing = options.missing_values
-    reviews = read_raw(
-        engine, [chunk], REVIEW_COLUMNS, on_bad_line=options.bad_lines, missing=missing
-    )
+    reviews = read_raw(engine, [chunk], names, on_bad_line=options.bad_lines, missing=missing)
     faults = {key: reviews.rows[key].isnull() for key in ("user", "item")}
     faults["time"] = ~is_whole(reviews.rows.time)
+    if RATING in names:
+        faults[RATING] = rating_number(reviews.rows).isnull()
     num_bad, _ = reviews.inspect(faults)
     if num_bad and options.bad_lines == FAIL:
         raise bad_row(reviews, faults)
     num_bad += reviews.num_skipped
     good = reviews.without(faults)
-    events = good.select("user", "item", time=good.time.cast("int64"), row=good[ROW])
+    events, num_below = above_rating(engine, good, options.min_rating)
+    events = events.select("user", "item", time=events.time.cast("int64"), row=events[ROW])
     events = engine.store_table(events, "events")
-    staged = [scratch / f"meta_{i}.parquet" for i in range(max(1, len(meta)))]
+    features, num_bad_meta = _read_metadata(options, engine, meta, form.item, scratch)
+    return EventLog(
+        events=events,
+        num_events=count_rows(engine, events),
+        num_bad=num_bad + num_bad_meta,
+        columns=form.columns,
+        num_below=num_below,
+        features={"item": features},
+    )
+
+
+def _read_metadata(
+    options: AmazonOptions, engine: Engine, files: Sequence[Path], item: str, scratch: Path
+) -> tuple[FeatureTable, int]:
+    """Returns the categories of items, and the number of bad lines; item: its key."""
+    staged = [scratch / f"meta_{i}.parquet" for i in range(max(1, len(files)))]
     pq.write_table(SCHEMA.empty_table(), staged[0])  # without metadata
-    for file, target in zip(meta, staged, strict=False):
-        settings = (options.on_bad_line, options.category_list, missing)
-        num_bad += stage_metadata(file, target, *settings)
+    num_bad, has_category = 0, False
+    settings = (options.on_bad_line, options.category_list, options.missing_values, item)
+    for file, target in zip(files, staged, strict=False):
+        bad_lines, has_some = stage_metadata(file, target, *settings)
+        num_bad, has_category = num_bad + bad_lines, has_category or has_some
+    if files and not has_category:
+        raise no_category(files)
     items = engine.read([SourceChunk("parquet", tuple(map(str, staged)))], "fail")
-    titles = {_CATEGORY: f"category in {', '.join(map(str, meta))}"}
-    features = FeatureTable(items.select("item", _CATEGORY), titles, gaps_count=False)
-    return EventLog(events, count_rows(engine, events), num_bad, {"item": features})
+    source = ", ".join(map(str, files))
+    titles = {_CATEGORY: f"category in {source}"}
+    table = items.select("item", _CATEGORY)
+    return FeatureTable(table, titles, gaps_count=False, source=source), num_bad
 
 
 def find_files(folder: Path, start: str, remedy: str = "") -> tuple[Path, ...]:

@@ -15,11 +15,16 @@ from preproc.amazon_books.logs.event_log import EventLog, FeatureTable, bad_row
 from preproc.amazon_books.options import AmazonOptions
 from preproc.engines.bad_lines import FAIL
 from preproc.engines.engine import ROW, Engine, count_rows
-from preproc.events.raw_table import TIME, RawTable, key_value, read_raw
+from preproc.events.ratings import above_rating, rating_number
+from preproc.events.raw_table import RATING, TIME, RawTable, key_value, read_raw
 from preproc.events.times import time_number
 from preproc.sources.chunk import SourceChunk
+from preproc.sources.files import part_files
 
-_FLAGS = "--user_column, --item_column, --time_column, --user_features and --item_features"
+_FLAGS = (
+    "--user_column, --item_column, --time_column, --user_features and --item_features "
+    "(with --min_rating, also --rating_column)"
+)
 _LOG = "log"
 
 
@@ -30,7 +35,10 @@ def read_tables(options: AmazonOptions, engine: Engine) -> EventLog:
         ValueError: a column is missing or of no use, or a row is bad and may not be skipped.
     """
     keys = {"user": options.user_column, "item": options.item_column}
-    tables = {_LOG: (options.interactions, keys | {"time": options.time_column})}
+    columns = keys | {TIME: options.time_column}
+    if options.min_rating is not None:
+        columns[RATING] = options.rating_column
+    tables = {_LOG: (options.interactions, columns)}
     features, owners = {}, {}
     for kind, path, names in (
         ("user", options.users, options.user_features),
@@ -46,6 +54,8 @@ def read_tables(options: AmazonOptions, engine: Engine) -> EventLog:
     for name, table in raw.items():
         required = [column for column in (*keys, TIME) if column in table.names]
         faults[name] = {column: table.rows[column].isnull() for column in required}
+        if RATING in table.names:
+            faults[name][RATING] = rating_number(table.rows).isnull()
         num_bad_rows, integers[name] = table.inspect(faults[name])
         if num_bad_rows and options.bad_lines == FAIL:
             raise bad_row(table, faults[name])
@@ -55,10 +65,16 @@ def read_tables(options: AmazonOptions, engine: Engine) -> EventLog:
             for columns in integers.values():
                 columns.discard(key)
     typed = {name: _typed(table, integers[name], faults[name], name) for name, table in raw.items()}
+    events, num_below = above_rating(engine, typed[_LOG], options.min_rating)
+    events = events.select("user", "item", "time", "row")
+    if num_below:
+        events = engine.store_table(events, "rated")
     return EventLog(
-        events=typed[_LOG].select("user", "item", "time", "row"),
-        num_events=count_rows(engine, typed[_LOG]),
+        events=events,
+        num_events=count_rows(engine, events),
         num_bad=num_bad,
+        columns=keys,
+        num_below=num_below,
         features={
             kind: FeatureTable(
                 typed[owners[kind]].select(kind, *columns),
@@ -66,6 +82,7 @@ def read_tables(options: AmazonOptions, engine: Engine) -> EventLog:
                     column: f"{name} in {', '.join(map(str, tables[owners[kind]][0]))}"
                     for column, name in columns.items()
                 },
+                source="" if owners[kind] == _LOG else str(tables[kind][0][0]),
             )
             for kind, columns in features.items()
             if columns
@@ -77,8 +94,9 @@ def _read(
     options: AmazonOptions, engine: Engine, files: tuple[Path, ...], names: dict[str, str]
 ) -> RawTable:
     chunks = [
-        SourceChunk(options.input_format, (str(path.absolute()),), delimiter=options.delimiter)
+        SourceChunk(options.input_format, (file,), delimiter=options.delimiter)
         for path in files
+        for file in part_files(path, options.input_format)
     ]
     return read_raw(
         engine, chunks, names, _FLAGS, options.bad_lines, missing=options.missing_values
@@ -93,8 +111,10 @@ def _typed(
     columns = {
         column: key_value(good[column], column in integers)
         for column in table.names
-        if column != TIME
+        if column not in (TIME, RATING)
     }
+    if RATING in table.names:
+        columns[RATING] = rating_number(good)
     if TIME in table.names:
         columns |= {TIME: time_number(table, TIME in integers), "row": good[ROW]}
     return table.engine.store_table(good.select(**columns), name)

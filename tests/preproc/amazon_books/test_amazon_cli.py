@@ -110,7 +110,7 @@ def test_complete_run(log, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{output}: train 1,140 rows, test 30 rows\n"
     assert done.stderr.startswith("staged 1,200 events; left out 0 ")
-    names = [MARKER, "encoder", "events", "feature_spec.yaml", "test", "train"]
+    names = [MARKER, "checks.json", "encoder", "events", "feature_spec.yaml", "test", "train"]
     assert sorted(path.name for path in output.iterdir()) == names
     assert [path.name for path in output.parent.iterdir()] == ["out"]
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

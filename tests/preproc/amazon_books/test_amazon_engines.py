@@ -95,7 +95,7 @@ def log(engine, folder, events, users=(), items=(), files=2):
         if rows:
             columns = {f"{kind}_{i}": titles[i] for i in range(len(rows[0]) - 1)}
             features[kind] = FeatureTable(read(kind, rows, [kind, *columns]), columns)
-    return EventLog(staged, len(events), 0, features)
+    return EventLog(staged, len(events), 0, {}, 0, features)
 
 
 def typed(values):

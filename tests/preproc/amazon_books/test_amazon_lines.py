@@ -34,6 +34,8 @@ METADATA = {
     '{"asin": "B1", "categories": [[""]]}': ("B1", None),
     '{"asin": "B1", "categories": null, "price": null}': ("B1", None),
     '{"asin": "B1"}': ("B1", None),
+    '{"asin": "B1", "categories": ["Books", "Y"]}': ("B1", "Y"),  # 2023
+    '{"asin": "B1", "category": ["Books", "Y"]}': ("B1", "Y"),  # 2018
     '{"price": 1.5, "categories": [["x"], ["y", "caf\\u00e9 \\"null\\""]], "asin": "B\\/1"}': (
         "B/1",
         'café "null"',
@@ -62,7 +64,7 @@ LITERALS = {
 }
 BAD_METADATA = {
     f'{{"asin": "B1", "categories": {value}}}': "categories is "
-    for value in ('"x"', '["x"]', "[[1]]", '[["a", null]]', '[["a"], null]', "{}", '[[["a"]]]')
+    for value in ('"x"', '["x", 1]', "[[1]]", '[["a", null]]', '[["a"], null]', "{}", '[[["a"]]]')
 }
 
 
@@ -114,7 +116,7 @@ def test_metadata_files(tmp_path, monkeypatch, packed):
     text = b"\n".join(lines)
     file, target = tmp_path / "meta", tmp_path / "meta.parquet"
     file.write_bytes(gzip.compress(text) if packed else text)
-    assert stage_metadata(file, target, "skip") == 2
+    assert stage_metadata(file, target, "skip") == (2, True)
     rows = [tuple(row.values()) for row in pq.read_table(target).to_pylist()]
     values = list(METADATA.values())
     assert rows == [values[0], *values, ("B1", "Children's")]
@@ -126,12 +128,12 @@ def test_metadata_files(tmp_path, monkeypatch, packed):
     file.write_bytes(b'{"asin": "B1", "categories": [["NULL"]]}\n{"asin": "-"}')
     with pytest.raises(ValueError, match=r"line 2: no asin \('-' is a spelling"):
         stage_metadata(file, target, "error")
-    assert stage_metadata(file, target, "skip", missing=("", "-")) == 1
+    assert stage_metadata(file, target, "skip", missing=("", "-")) == (1, True)
     assert pq.read_table(target).to_pylist() == [{"item": "B1", "item_0": "NULL"}]
-    assert stage_metadata(file, target, "skip") == 1
+    assert stage_metadata(file, target, "skip") == (1, False)
     assert pq.read_table(target).to_pylist() == [{"item": "B1", "item_0": None}]
     file.write_bytes(b"")
-    assert stage_metadata(file, target, "error") == 0
+    assert stage_metadata(file, target, "error") == (0, False)
     assert pq.read_metadata(target).num_rows == 0
 
 

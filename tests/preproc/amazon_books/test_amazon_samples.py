@@ -6,9 +6,6 @@ import pytest
 from preproc.amazon_books import samples
 from preproc.amazon_books.engines.interface import NumberedLog
 from preproc.amazon_books.samples import ColumnNames, spec_of, write_events, write_split
-from preproc.events.ties import TiedEvents
-
-TIES = TiedEvents(9, 0, 0, 0, 0, 0)
 
 
 def log_of(tmp_path, histories, item_features=(), user_features=(), num_items=9):
@@ -19,7 +16,7 @@ def log_of(tmp_path, histories, item_features=(), user_features=(), num_items=9)
         tuple(np.array([0, *ids], np.int32) for ids in features)
         for features in (user_features, item_features)
     )
-    return NumberedLog(path, counts, users, items, num_items, len(counts), TIES)
+    return NumberedLog(path, counts, users, items, num_items, len(counts))
 
 
 def rows_of(folder, width):

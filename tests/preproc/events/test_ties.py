@@ -6,10 +6,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from preproc.checks.report import NOTE, PASSED
+from preproc.checks.ties import TiedEvents
 from preproc.engines.engine import ROW
 from preproc.engines.open_engine import open_engine
 from preproc.events import ties
-from preproc.events.ties import TiedEvents, order_ties
+from preproc.events.ties import order_ties
 from preproc.sources.chunk import SourceChunk
 from tests.preproc.events.hashed_rows import hashed_row
 
@@ -75,6 +77,11 @@ def test_text(tmp_path):
     events = [(str(u), f"i{i}", 7) for u, i, _ in drawn()]
     assert not ordered(tmp_path, events)[1].of_items
     assert "ascend" in ordered(tmp_path, sorted(events))[1].of_items
+
+
+@pytest.mark.parametrize(("num", "level"), [(9, PASSED), (10, NOTE)])
+def test_level(num, level):
+    assert TiedEvents(1000, num, 0, 0, 0, 0).level == level
 
 
 def test_few_ties(tmp_path):

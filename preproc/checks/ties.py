@@ -1,0 +1,66 @@
+"""Events of one user at one time, whose order decides which of them is held out."""
+
+import math
+from dataclasses import dataclass
+
+from preproc.checks.report import NOTE, PASSED, Check
+
+_LEAST_SHARE, _LEAST_ERRORS = 0.75, 5  # of pairs in the order of their items
+
+_NOTED_SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class TiedEvents(Check):
+    """Share of tied events, and whether their order in the log follows from their items.
+
+    Attributes:
+        events: of the log, or of a sample.
+        tied: events with another one of their user and time.
+        pairs: neighbours among the tied events, in the order of the log.
+        ascending: pairs whose second item is the larger one: as a number, or by its bytes.
+        predictable: pairs whose items have different mean places in other ties.
+        predicted: of these, pairs whose second item is the one that comes later in other ties.
+    """
+
+    name = "tied_events"
+    why = "the log does not have the order of events at the same time; the last one is held out"
+    events: int
+    tied: int
+    pairs: int
+    ascending: int
+    predictable: int
+    predicted: int
+
+    @property
+    def share(self) -> float:
+        return self.tied / max(self.events, 1)
+
+    @property
+    def of_items(self) -> str:
+        """The order of the log if it follows from the items, for messages; or empty."""
+        rules = (
+            ("ascend by item", self.ascending, self.pairs),
+            ("descend by item", self.pairs - self.ascending, self.pairs),
+            ("have the same order of items everywhere", self.predicted, self.predictable),
+        )
+        for rule, count, num in rules:
+            errors = (2 * count - num) / math.sqrt(max(num, 1))
+            if count > _LEAST_SHARE * num and errors > _LEAST_ERRORS:
+                return f"{count / num:.0%} of {num:,} neighbours {rule}"
+        return ""
+
+    @property
+    def level(self) -> str:
+        return NOTE if self.share >= _NOTED_SHARE else PASSED
+
+    @property
+    def seen(self) -> str:
+        order = "they keep the order of their rows"
+        if self.of_items:
+            order = f"in the log, {self.of_items}; their order is a hash of --seed and their rows"
+        return f"{self.share:.1%} of the events share user and time with others: {order}"
+
+    @property
+    def remedy(self) -> str:
+        return "a column of times with smaller units, if there is one"
