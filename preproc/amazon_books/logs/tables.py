@@ -25,7 +25,7 @@ _FLAGS = (
     "--user_column, --item_column, --time_column, --user_features and --item_features "
     "(with --min_rating, also --rating_column)"
 )
-_LOG = "log"
+_LOG, _KEYS = "log", ("user", "item")
 
 
 def read_tables(options: AmazonOptions, engine: Engine) -> EventLog:
@@ -50,20 +50,7 @@ def read_tables(options: AmazonOptions, engine: Engine) -> EventLog:
         features[kind] = {f"{kind}_{i}": name for i, name in enumerate(names)}
         tables[owner][1].update(features[kind])
     raw = {name: _read(options, engine, *table) for name, table in tables.items()}
-    faults, integers, num_bad = {}, {}, 0
-    for name, table in raw.items():
-        required = [column for column in (*keys, TIME) if column in table.names]
-        faults[name] = {column: table.rows[column].isnull() for column in required}
-        if RATING in table.names:
-            faults[name][RATING] = rating_number(table.rows).isnull()
-        num_bad_rows, integers[name] = table.inspect(faults[name])
-        if num_bad_rows and options.bad_lines == FAIL:
-            raise bad_row(table, faults[name])
-        num_bad += num_bad_rows + table.num_skipped
-    for key in keys:  # of one type wherever they are
-        if not all(key in integers[name] for name, table in raw.items() if key in table.names):
-            for columns in integers.values():
-                columns.discard(key)
+    faults, integers, num_bad = _inspect(options, raw)
     typed = {name: _typed(table, integers[name], faults[name], name) for name, table in raw.items()}
     events, num_below = above_rating(engine, typed[_LOG], options.min_rating)
     events = events.select("user", "item", "time", "row")
@@ -101,6 +88,27 @@ def _read(
     return read_raw(
         engine, chunks, names, _FLAGS, options.bad_lines, missing=options.missing_values
     )
+
+
+def _inspect(
+    options: AmazonOptions, raw: Mapping[str, RawTable]
+) -> tuple[dict[str, dict[str, ir.BooleanValue]], dict[str, set[str]], int]:
+    """Returns faults and columns of integers of each table, and the number of bad rows."""
+    faults, integers, num_bad = {}, {}, 0
+    for name, table in raw.items():
+        required = [column for column in (*_KEYS, TIME) if column in table.names]
+        faults[name] = {column: table.rows[column].isnull() for column in required}
+        if RATING in table.names:
+            faults[name][RATING] = rating_number(table.rows).isnull()
+        num_bad_rows, integers[name] = table.inspect(faults[name])
+        if num_bad_rows and options.bad_lines == FAIL:
+            raise bad_row(table, faults[name])
+        num_bad += num_bad_rows + table.num_skipped
+    for key in _KEYS:  # of one type wherever they are
+        if not all(key in integers[name] for name, table in raw.items() if key in table.names):
+            for columns in integers.values():
+                columns.discard(key)
+    return faults, integers, num_bad
 
 
 def _typed(
