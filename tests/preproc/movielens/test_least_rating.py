@@ -23,7 +23,7 @@ def write(path, rows, header=CSV_HEADER):
 
 @pytest.mark.parametrize("form", ["csv", "dat"])
 def test_least_rating(tmp_path, form):
-    """Of six items of each user, the ones rated 3.5, 4.5 and 5 count."""
+    """Three of six items of each user count: those rated 3.5, 4.5 and 5."""
     log = write(tmp_path / "r.csv", lines(range(4)))
     if form == "dat":
         rows = "\n".join(lines(range(4))).replace(",", "::")
