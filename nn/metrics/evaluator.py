@@ -11,6 +11,7 @@ from distributed_embeddings.collectives import World
 from nn.metrics.calibration import Calibration
 from nn.metrics.classification import make_metrics
 from nn.metrics.group_auc import GroupAuc
+from nn.metrics.plausibility import LEAK
 from runtime.cluster.failure import stack_sample
 from runtime.logs import plots
 
@@ -200,8 +201,11 @@ class HeldOutAndTrainEvaluator:
 
     @property
     def notes(self) -> dict[str, str]:
-        training = self._training.notes.items()
-        of_training = {f"{kind} of training rows": f"training rows: {n}" for kind, n in training}
+        of_training = {
+            f"{kind} of training rows": f"training rows: {note}"
+            for kind, note in self._training.notes.items()
+            if kind != LEAK  # a model may learn its training rows by heart
+        }
         return {**self._held_out.notes, **of_training}
 
     def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:

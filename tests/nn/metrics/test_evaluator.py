@@ -12,8 +12,8 @@ from dataloading.pipeline.batch import Batch, Inputs
 from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec
 from nn.metrics import evaluator as evaluator_module
 from nn.metrics.classification import NonFiniteScores
-from nn.metrics.evaluator import ClickEvaluator
-from nn.metrics.plausibility import ONE_CLASS
+from nn.metrics.evaluator import ClickEvaluator, HeldOutAndTrainEvaluator
+from nn.metrics.plausibility import LEAK, ONE_CLASS
 
 SPEC = synthetic_spec([10], num_numerical=2)
 
@@ -83,6 +83,16 @@ def test_note_with_first_score():
     assert evaluator.notes == {}
     assert math.isnan(next(evaluator.evaluate())[1])
     assert "it needs both classes" in evaluator.notes[ONE_CLASS]
+
+
+def test_notes_of_training_rows():
+    """A high AUC of training rows is not a leak."""
+    held_out, training = (ClickEvaluator(first_numerical, rows(([0.0], [1], [1]))) for _ in "ab")
+    training.notes = {LEAK: "high", ONE_CLASS: "one"}
+    both = HeldOutAndTrainEvaluator(held_out, training)
+    assert both.notes == {f"{ONE_CLASS} of training rows": "training rows: one"}
+    held_out.notes = {LEAK: "high"}
+    assert both.notes[LEAK] == "high"
 
 
 def test_roc_curve_of_last_evaluation(drawn, tmp_path):
