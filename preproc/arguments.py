@@ -18,9 +18,8 @@ _DELIMITERS = {"tab": "\t", "\\t": "\t"}
 
 def no_user_left(least: str, most: int) -> ValueError:
     """Returns the error of a log without a user of `least` events; most: of a user."""
-    return ValueError(
-        f"no user has {least} or more; the most that one has is {most:,}: require at most that"
-    )
+    remedy = "require at most that" if most > 1 else "prepare a larger log"
+    return ValueError(f"no user has {least} or more; the most that one has is {most:,}: {remedy}")
 
 
 def run_command(

@@ -110,7 +110,7 @@ def test_too_few_events(tmp_path):
     with pytest.raises(ValueError, match="--min_events 3 .* 2: require at most that"):
         prepare(options(tmp_path, "--interactions", log, "--min_events", 3))
     csv_file(log, [("user_id", "item_id", "time")])
-    with pytest.raises(ValueError, match="--min_events 20 .* 0$"):
+    with pytest.raises(ValueError, match="--min_events 20 .* 0: prepare a larger log"):
         prepare(options(tmp_path, "--interactions", log))
 
 
