@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import ibis
 import ibis.expr.types as ir
+import numpy as np
+from numpy.typing import NDArray
 
 from preproc.checks.report import PASSED, WARNING, Check
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import HashBuckets
-from preproc.encoding.profile import ColumnProfile
+from preproc.encoding.profile import MAX_QUANTILES, ColumnProfile
 from preproc.encoding.vocabulary import Vocabulary
 from preproc.engines.engine import Engine, fetch_row
 from preproc.fitting.expressions import number, text
@@ -174,6 +176,25 @@ def _moved(name: str, profile: ColumnProfile, sums: Mapping, rows: int) -> Moved
         name, rows, profile.count, *shares, distance, outside, sums["mean"],
         profile.mean or 0.0, profile.deviation or 0.0, (steps[0], steps[-1]),
     )  # fmt: skip
+
+
+def moved_numbers(
+    column: str, values: NDArray[np.float64], trained: NDArray[np.float64]
+) -> MovedColumn:
+    """Returns how much numbers differ from those of training, [rows] each, NaN where missing."""
+    present, known = values[~np.isnan(values)], trained[~np.isnan(trained)]
+    profile = ColumnProfile(len(trained), len(trained) - len(known))
+    sums: dict[str, float | None] = {"present": len(present), "mean": None}
+    if len(known) and len(present):
+        steps = np.quantile(known, np.linspace(0, 1, MAX_QUANTILES), method="lower")
+        statistics = (None, float(known.mean()), float(known.std()), tuple(steps.tolist()))
+        profile = ColumnProfile(profile.count, profile.missing, *statistics)
+        sums["mean"] = float(present.mean())
+        for quantile in _QUANTILES:
+            edge = _edge(profile, quantile)
+            sums[f"below{quantile}_"] = int((present < edge).sum())
+            sums[f"upto{quantile}_"] = int((present <= edge).sum())
+    return _moved(column, profile, sums, len(values))
 
 
 def refuse_new_values(

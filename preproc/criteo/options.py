@@ -13,6 +13,7 @@ from preproc.arguments import (
     refuse_unread_flags,
     unread_spark_flags,
 )
+from preproc.checks.report import STRICT_HELP
 from preproc.criteo.log_files import parse_days
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
 from runtime.options import add_flags, flag
@@ -86,6 +87,7 @@ class CriteoOptions(SparkMachineOptions):
         "malformed lines: stop at the first file that has one, or leave them out and count them",
         choices=("error", "skip"),
     )
+    strict: bool = flag(False, STRICT_HELP)
     overwrite: bool = flag(False, "replace an existing --output at the end")
     encode_only: bool = flag(
         False,

@@ -13,6 +13,8 @@ from pyarrow.parquet import read_metadata
 
 from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import TEST, TRAIN, FeatureSpec
+from preproc.checks.report import Report
+from preproc.criteo.checks import check_log
 from preproc.criteo.encodings import (
     BINS,
     CATEGORICALS,
@@ -102,12 +104,17 @@ def prepare(options: CriteoOptions) -> FeatureSpec:
         )
         spec.to_yaml(staging.data / SPEC_FILE)
         spec.validate_files()
+        report = Report()
+        if not options.vocabulary_only:
+            report = Report(tuple(check_log(spec, known and known.spec, with_labels)))
+        report.refuse_warnings(options.strict)
+        report.write(staging.data)
         staging.publish(data_set.all_files(splits, with_labels=with_labels, with_bins=with_bins))
     elapsed_s = time.perf_counter() - started
     if options.vocabulary_only:
         print(f"{options.output} has the vocabulary of {sum(metadata['rows'].values()):,} rows")
     else:
-        print(data_set.summary(options.output, spec, elapsed_s))
+        print(data_set.summary(options.output, spec, elapsed_s), report.text(), sep="\n")
     return FeatureSpec.from_yaml(options.output / SPEC_FILE)
 
 

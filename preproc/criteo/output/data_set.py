@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
+from dataloading.spec.data_set_files import CHECKS_FILE, ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import (
     CATEGORICAL_CHANNEL,
     LABEL_CHANNEL,
@@ -56,7 +56,7 @@ def all_files(splits: tuple[Split, ...], *, with_labels: bool, with_bins: bool) 
     names = [*([LABEL] if with_labels else []), "numerical", *CATEGORICALS]
     names += BINS if with_bins else ()
     columns = [Path(split.name, f"{name}.bin") for split in splits for name in names]
-    return [Path(SPEC_FILE), *columns, *encoder_files()]
+    return [Path(SPEC_FILE), Path(CHECKS_FILE), *columns, *encoder_files()]
 
 
 def encoder_files() -> list[Path]:
