@@ -77,6 +77,12 @@ def check_text(path: str, start: bytes) -> None:
         raise ValueError(f"{path}: expected text, got {content}")
 
 
+def check_no_json(path: str, text: str) -> None:
+    """Raises ValueError for the content of a CSV file that is JSON; text: its first characters."""
+    if text.lstrip().startswith(('{"', "[{")):
+        raise ValueError(f"{path}: expected CSV, got JSON: rename it to {_stem(path)}.jsonl")
+
+
 def not_parquet(path: str, start: bytes, error: object) -> ValueError:
     """Returns the error of a file that cannot be read as Parquet; start: its first bytes."""
     content = other_type(path, start)

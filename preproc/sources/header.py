@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 
 from dataloading.spec.rules import listing
+from preproc.sources.contents import check_no_json
 from preproc.sources.file_store import FileStore, text_start
 
 DELIMITERS = ("\t", "|", ";", ",")
@@ -43,6 +44,7 @@ def read_header(
     if not start.strip():
         return [], delimiter or ","
     text = _decoded(start, path)
+    check_no_json(path, text)
     delimiter = delimiter or _delimiter(text)
     try:
         names = next(_lines(text, delimiter, quoting), [])
