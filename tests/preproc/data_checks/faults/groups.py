@@ -1,0 +1,30 @@
+"""Groups of places, and rows for each."""
+
+from tests.preproc.data_checks import tables
+from tests.preproc.data_checks.places import CLEAN, CLICKS, PLACES
+from tests.preproc.data_checks.tables import Table
+
+OWN_TABLES = ("csv", "parquet", "jsonl")
+NEW_ROWS = ("vocabulary", "grow", "predict")
+PAIRS = ("interactions", "interactions_parquet")
+HISTORIES = ("histories", "histories_parquet")
+LOGS = (*PAIRS, "ratings", *HISTORIES)
+LOG_FILES = ("interactions", "ratings", "histories")
+
+
+def clean(place: str) -> Table:
+    """Returns clean rows of a place; for new rows, others than those of the training."""
+    table = PLACES[place].table
+    return tables.clicks(1) if place in NEW_ROWS else CLEAN[table]()
+
+
+def with_column(name: str, values: list) -> Table:
+    """Returns clicks with one more column, before the label."""
+    table = tables.clicks(num_rows=len(values))
+    label = table.pop("click")
+    return {**table, name: values, "click": label}
+
+
+def tables_of(*names: str) -> tuple[str, ...]:
+    """Returns the places among names that read tables of clicks."""
+    return tuple(name for name in names if PLACES[name].table == CLICKS)

@@ -1,0 +1,190 @@
+"""Rows: ties in time, repetitions, joins, and new rows that differ from those of training."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from preproc.encoding.encoder import Encoder
+from tests.preproc.data_checks import tables
+from tests.preproc.data_checks.cell import Cell
+from tests.preproc.data_checks.expected import (
+    Expected,
+    Reads,
+    Refused,
+    Reported,
+    Right,
+    Write,
+    of_table,
+)
+from tests.preproc.data_checks.faults.groups import (
+    HISTORIES,
+    NEW_ROWS,
+    OWN_TABLES,
+    PAIRS,
+    clean,
+)
+from tests.preproc.data_checks.places import Outcome, Place
+from tests.preproc.data_checks.tables import Table, changed, taken
+
+PER_USER, PER_DAY = 12, 4
+SPLIT = "--split=0.6,0.2,0.2"
+
+
+def _days(table: Table) -> Table:
+    """Returns events of which each four have one time."""
+    times = [100 * (row // PER_USER) + row % PER_USER // PER_DAY for row in range(360)]
+    return {**table, "time": times}
+
+
+def _sorted_ties(sign: int) -> Table:
+    """Returns events whose ties are sorted by item."""
+    table = _days(tables.events())
+    rows = sorted(range(360), key=lambda row: (table["time"][row], sign * _item(table, row)))
+    return taken(table, rows)
+
+
+def _item(table: Table, row: int) -> int:
+    return int(table["item"][row][1:])
+
+
+def _held_out(outcome: Outcome) -> dict[str, str]:
+    """Returns user -> item of the last event, as the data set has them."""
+    encoder = Encoder.load(outcome.folder / "encoder")
+    path = outcome.folder / "events/item_id.bin"
+    if path.exists():
+        ids = np.frombuffer(path.read_bytes(), encoder["item_id_trgt"].dtype)
+        items = encoder.decode("item_id_trgt", ids).to_pylist()
+        users = encoder["user_id"].values.to_pylist()
+        return dict(zip(users, items[PER_USER - 1 :: PER_USER], strict=True))
+    ids = [np.fromfile(outcome.folder / f"train/{n}.bin", np.int32) for n in ("user", "item")]
+    pairs = zip(*map(encoder.decode, ("user", "item"), ids), strict=True)
+    trained = {(user.as_py(), item.as_py()) for user, item in pairs}
+    events = tables.events()
+    all_pairs = zip(events["user"], events["item"], strict=True)
+    return {user: item for user, item in all_pairs if (user, item) not in trained}
+
+
+def _is_hashed(outcome: Outcome) -> bool:
+    """Returns whether the held-out items of sorted ties are any of those of the last day."""
+    table = tables.events()
+    held_out = _held_out(outcome)
+    places = []
+    for user in range(30):
+        start = PER_USER * (user + 1) - PER_DAY
+        last = sorted(_item(table, row) for row in range(start, start + PER_DAY))
+        places.append(last.index(int(held_out[f"u{user}"][1:])))
+    counts = np.bincount(places, minlength=PER_DAY)
+    return bool(counts.max() <= 15 and counts.min() >= 2)
+
+
+def ties() -> Iterator[Cell]:
+    in_log = tables.events()
+    for place in ("ratings", *HISTORIES, "ratings_spark", "histories_spark"):
+        expected: Expected = Right(of_table(in_log), "tied_events")
+        yield Cell("ties", "order_of_log", place, of_table(_days(in_log)), expected)
+        for member, sign in {"ascending": 1, "descending": -1}.items():
+            expected = Reported("tied_events", level="note", rule=_is_hashed)
+            yield Cell("ties", member, place, of_table(_sorted_ties(sign)), expected)
+
+
+def _has_separate_pairs(outcome: Outcome) -> bool:
+    pairs = []
+    for split in ("train", "validation", "test"):
+        columns = (np.fromfile(outcome.folder / f"{split}/{n}.bin", "i1") for n in ("user", "item"))
+        pairs.append({*zip(*map(np.ndarray.tolist, columns), strict=True)})
+    return not (pairs[0] & pairs[1] or pairs[0] & pairs[2] or pairs[1] & pairs[2])
+
+
+def repetitions() -> Iterator[Cell]:
+    for place in OWN_TABLES:
+        members = {"twice": [*range(200)] * 2, "thrice": [*range(130)] * 3}
+        members["some"] = [*range(330), *range(70)]
+        for member, order in members.items():
+            order = np.random.default_rng(0).permutation(order).tolist()
+            write = of_table(taken(clean(place), order))
+            expected: Expected = Reported("repeated_rows")
+            yield Cell("repeated_rows", member, place, write, expected, (SPLIT,))
+    for place in (*PAIRS, "interactions_spark"):
+        for times in (2, 3):
+            order = [row for row in range(360) for _ in range(times)]
+            write = of_table(taken(clean(place), order))
+            expected = Reads(_has_separate_pairs)
+            yield Cell("repeated_pairs", f"times_{times}", place, write, expected, (SPLIT,))
+    for place in ("ratings", "ratings_spark"):
+        later = changed(tables.events(), "time", lambda time: time + 50)
+        again = {name: [*values, *later[name]] for name, values in tables.events().items()}
+        expected = Right(of_table(tables.events()), rows_only=True)
+        yield Cell("repeated_pairs", "later", place, of_table(again), expected)
+
+
+def _with_items(change: Callable[[str], str], num_items: int = 40) -> Write:
+    """Returns the function that writes a table of items next to the input."""
+
+    def write(place: Place, folder: Path) -> Path:
+        table = {
+            "item": [change(f"i{item}") for item in range(num_items)],
+            "kind": [f"k{item % 3}" for item in range(num_items)],
+        }
+        name = "items.parquet" if place.file.endswith(".parquet") else "items.csv"
+        is_parquet = name.endswith(".parquet")
+        (tables.write_parquet if is_parquet else tables.write_csv)(folder.parent / name, table)
+        return place.write(folder, tables.events())
+
+    return write
+
+
+def joins() -> Iterator[Cell]:
+    none = {
+        "padded": lambda item: f"i{int(item[1:]):04d}x",
+        "prefix": lambda item: f"item_{item}",
+        "upper": str.upper,
+        "number": lambda item: item[1:],
+        "others": lambda item: f"{item}9999",
+        "blanks": lambda item: f"{item} ",
+    }
+    for place in HISTORIES:
+        suffix = "parquet" if place.endswith("parquet") else "csv"
+        flags = (f"--items={{folder}}/items.{suffix}", "--item_features=kind")
+        for member, change in none.items():
+            words = ("items.", "'i")
+            expected: Expected = Refused(words, fixed=_with_items(str))
+            yield Cell("join", member, place, _with_items(change), expected, flags)
+        expected = Reported("joined_tables")
+        yield Cell("join", "some", place, _with_items(str, 15), expected, flags)
+
+
+def drift() -> Iterator[Cell]:
+    rows = tables.clicks(1)
+    moved: dict[str, tuple[str, Table]] = {
+        "cents": ("price", changed(rows, "price", lambda value: round(100 * value))),
+        "euros": ("price", changed(rows, "price", lambda value: value / 100)),
+        "shift": ("price", changed(rows, "price", lambda value: value + 15)),
+        "no_price": ("price", changed(rows, "price", lambda _: None)),
+        "no_city": ("city", changed(rows, "city", lambda _: None)),
+        "half_city": ("city", changed(rows, "city", lambda _: None, 2)),
+    }
+    for place in (*NEW_ROWS, "vocabulary_spark"):
+        for member, (column, table) in moved.items():
+            yield Cell("drift", member, place, of_table(table), Reported("drift", column))
+    unknown = {
+        "exchanged": {**rows, "user": rows["city"], "city": rows["user"]},
+        "lost_prefix": changed(rows, "user", lambda value: value[1:]),
+        "upper": changed(rows, "city", str.upper),
+    }
+    for member, table in unknown.items():
+        column = "city" if member == "upper" else "user"
+        for place in ("vocabulary", "predict"):
+            expected: Expected = Reported("unknown_values", column)
+            yield Cell("unknown_values", member, place, of_table(table), expected)
+        remedy = ("--allow_mostly_new",)
+        expected = Refused(("--grow", f"'{column}'", *remedy), remedy)
+        yield Cell("unknown_values", member, "grow", of_table(table), expected)
+
+
+def cells() -> Iterator[Cell]:
+    """Yields the cells of all kinds of this module."""
+    yield from ties()
+    yield from repetitions()
+    yield from joins()
+    yield from drift()

@@ -1,0 +1,254 @@
+"""Places where data enters: the commands that read rows, with the flags of small tables."""
+
+import contextlib
+import functools
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from dataloading.spec.data_checks import Finding, read_findings
+from dataloading.spec.data_set_files import CHECKS_FILE
+from deployment.predict.__main__ import main as predict
+from deployment.serving import checksums
+from deployment.serving import interface as interfaces
+from deployment.serving.interface import (
+    DENSE_FILE,
+    ENCODER_FOLDER,
+    TABLES_FOLDER,
+    Interface,
+    ServedFeature,
+    ServedLookup,
+    ServedTable,
+    ServedTensor,
+)
+from deployment.serving.raw.columns import raw_columns
+from preproc.amazon_books.__main__ import main as amazon_books
+from preproc.criteo.__main__ import main as criteo
+from preproc.encoding.encoder import Encoder
+from preproc.encoding.encodings import IdEncoding, Label
+from preproc.movielens.__main__ import main as movielens
+from preproc.transcode.__main__ import main as transcode
+from tests.preproc.contents import contents
+from tests.preproc.data_checks import tables
+from tests.preproc.data_checks.tables import Table
+
+CLICKS, EVENTS, CRITEO = "clicks", "events", "criteo"  # kinds of tables
+CLEAN = {CLICKS: tables.clicks, EVENTS: tables.events, CRITEO: tables.criteo}
+_TRAINED = "trained"  # folder of what was made from clean rows before
+
+
+class Outcome(NamedTuple):
+    """End of a command.
+
+    Attributes:
+        status: exit status.
+        output, errors: what it printed.
+        folder: of the data set, or file of the scores.
+    """
+
+    status: int
+    output: str
+    errors: str
+    folder: Path
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Findings of the checks that the data set stores."""
+        return read_findings(self.folder)
+
+    def result(self) -> dict[str, bytes]:
+        """Returns the content of all files but those of the checks; scores as a file."""
+        if self.folder.is_file():
+            return {"scores": self.folder.read_bytes()}
+        return {n: own for n, own in contents(self.folder).items() if n != CHECKS_FILE}
+
+    def rows(self) -> dict[str, bytes]:
+        """Returns the content of the encoded rows."""
+        return {n: own for n, own in self.result().items() if n.endswith(".bin") or n == "scores"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A command and a format.
+
+    Attributes:
+        name: of the place.
+        table: kind of its tables.
+        command: main function.
+        file: name of the input file.
+        input: flag of the input.
+        flags: others; `{trained}` is the folder of what was made before.
+        engine: flags of an engine that is not the default.
+    """
+
+    name: str
+    table: str
+    command: Callable[[list[str]], int]
+    file: str
+    input: str
+    flags: tuple[str, ...]
+    engine: tuple[str, ...] = ()
+
+    def write(self, folder: Path, table: Table) -> Path:
+        """Writes a table as the place reads it."""
+        folder.mkdir(exist_ok=True)
+        path = folder / self.file
+        if path.suffix == ".parquet":
+            return tables.write_parquet(path, table)
+        if path.suffix == ".jsonl":
+            return tables.write_jsonl(path, table)
+        is_log = self.table == CRITEO
+        return tables.write_csv(path, table, "\t" if is_log else ",", header=not is_log)
+
+    def run(self, path: Path, output: Path, *flags: str) -> Outcome:
+        """Runs the command on a file."""
+        trained = str(_trained(self.table)) if any("{" in flag for flag in self.flags) else ""
+        own = [flag.format(trained=trained) for flag in self.flags]
+        target = output.with_suffix(".npy") if self.command is predict else output
+        words = [f"{self.input}={path}", f"--output={target}", *own, *self.engine, *flags]
+        with (
+            contextlib.redirect_stdout(io.StringIO()) as printed,
+            contextlib.redirect_stderr(io.StringIO()) as errors,
+        ):
+            status = self.command(words)
+        return Outcome(status, printed.getvalue(), errors.getvalue(), target)
+
+
+_HISTORIES = ("--user_column=user", "--item_column=item", "--time_column=time", "--min_events=5")
+_HISTORIES += ("--item_features=genre",)
+_RATINGS = ("--user_column=user", "--item_column=item", "--timestamp_column=time")
+_RATINGS += ("--min_ratings=5", "--valid_negative=5")
+_PAIRS = ("--user=user", "--item=item", "--drop=time,genre")
+_LOG = ("--holdout_fraction=0.2", "--frequency_threshold=2", "--output_ordering=input")
+_KNOWN = "--vocabulary={trained}/data"
+_SPARK = ("--engine=spark", "--master=local[2]")
+
+
+def _place(name: str, table: str, command, file: str, *flags: str, input="--input") -> Place:
+    return Place(name, table, command, file, input, flags)
+
+
+_DUCKDB = (
+    _place("csv", CLICKS, transcode, "rows.csv", "--label=click"),
+    _place("parquet", CLICKS, transcode, "rows.parquet", "--label=click"),
+    _place("jsonl", CLICKS, transcode, "rows.jsonl", "--label=click"),
+    _place("vocabulary", CLICKS, transcode, "rows.csv", _KNOWN),
+    _place("grow", CLICKS, transcode, "rows.csv", _KNOWN, "--grow"),
+    _place("predict", CLICKS, predict, "rows.csv", "--model={trained}/model"),
+    _place("interactions", EVENTS, transcode, "log.csv", *_PAIRS),
+    _place("interactions_parquet", EVENTS, transcode, "log.parquet", *_PAIRS),
+    _place("ratings", EVENTS, movielens, "log.csv", *_RATINGS),
+    _place(
+        "histories", EVENTS, amazon_books, "log.csv", "--input_format=csv", "--engine=duckdb",
+        *_HISTORIES, input="--interactions",
+    ),
+    _place(
+        "histories_parquet", EVENTS, amazon_books, "log.parquet", "--input_format=parquet",
+        "--engine=duckdb", *_HISTORIES, input="--interactions",
+    ),
+    _place("criteo", CRITEO, criteo, "log.txt", *_LOG),
+    _place(
+        "criteo_encode_only", CRITEO, criteo, "log.txt", "--encode_only", _KNOWN,
+    ),
+)  # fmt: skip
+PLACES = {place.name: place for place in _DUCKDB}
+SPARK = {
+    f"{name}_spark": Place(
+        f"{name}_spark",
+        own.table,
+        own.command,
+        own.file,
+        own.input,
+        tuple(flag for flag in own.flags if not flag.startswith("--engine")),
+        _SPARK,
+    )
+    for name, own in PLACES.items()
+    if name in ("csv", "parquet", "vocabulary", "interactions", "ratings", "histories")
+}
+PLACES |= SPARK
+
+_folders: dict[str, Path] = {}
+
+
+def use_folder(folder: Path) -> None:
+    """Sets the folder in which data sets and models of clean rows are made."""
+    _folders.clear()
+    _folders[_TRAINED] = folder
+    _trained.cache_clear()
+
+
+@functools.cache
+def _trained(table: str) -> Path:
+    """Returns the folder with `data`, of clean rows, and `model`, of those of clicks."""
+    folder = _folders[_TRAINED] / table
+    place = PLACES["criteo" if table == CRITEO else "csv"]
+    outcome = place.run(place.write(folder, CLEAN[table]()), folder / "data")
+    assert outcome.status == 0, outcome.errors
+    if table == CLICKS:
+        write_model(folder / "model/1", Encoder.load(folder / "data" / ENCODER_FOLDER))
+    return folder
+
+
+def write_model(folder: Path, encoder: Encoder) -> None:
+    """Writes a deployed model whose logit is a hundredth of the sum of all numbers and ids."""
+    features = [f for f in encoder.features if not isinstance(f, Label)]
+    ids = [feature for feature in features if isinstance(feature, IdEncoding)]
+    numbers = [feature for feature in features if not isinstance(feature, IdEncoding)]
+    served = [ServedFeature(f.name, "numbers", i, 1, None) for i, f in enumerate(numbers)]
+    served += [ServedFeature(f.name, "ids", i, 1, f.num_ids) for i, f in enumerate(ids)]
+    interface = Interface(
+        recipe="dlrm",
+        inputs=(
+            ServedTensor("numbers", "float32", (len(numbers),)),
+            ServedTensor("ids", "int64", (len(ids),)),
+        ),
+        features=tuple(served),
+        lookups=tuple(ServedLookup(f.name, "ids", i, 1, "sum") for i, f in enumerate(ids)),
+        tables=tuple(ServedTable(f.name, f.num_ids, 1, "float32", f"{f.name}.npy") for f in ids),
+        dense_inputs=("numbers",),
+        width=len(ids),
+        max_batch_size=512,
+        encoder=encoder.digest,
+    )
+    (folder / TABLES_FOLDER).mkdir(parents=True)
+    interfaces.write(interface._replace(columns=raw_columns(encoder, interface)), folder)
+    for f in ids:
+        np.save(folder / TABLES_FOLDER / f"{f.name}.npy", np.arange(f.num_ids, dtype="f4")[:, None])
+    _write_dense(folder / DENSE_FILE, len(numbers), len(ids))
+    encoder.save(folder / ENCODER_FOLDER)
+    checksums.write(folder)
+
+
+def _write_dense(path: Path, num_numbers: int, num_ids: int) -> None:
+    weights = np.full((num_numbers + num_ids, 1), 0.01, np.float32)
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", size])
+        for name, size in (("numbers", num_numbers), ("embeddings", num_ids))
+    ]
+    nodes = [
+        helper.make_node("Concat", ["numbers", "embeddings"], ["all"], axis=1),
+        helper.make_node("MatMul", ["all", "weights"], ["logits"]),
+        helper.make_node("Sigmoid", ["logits"], ["scores"]),
+    ]
+    outputs = [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", 1])]
+    constants = [numpy_helper.from_array(weights, "weights")]
+    graph = helper.make_graph(nodes, "dense", inputs, outputs, constants)
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+
+
+def is_of_scores(place: Place) -> bool:
+    """Returns whether a place writes scores and no data set."""
+    return place.command is predict
+
+
+def stored_json(folder: Path) -> dict:
+    """Returns the stored report of the checks."""
+    return json.loads((folder / CHECKS_FILE).read_text())
