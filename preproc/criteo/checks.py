@@ -24,7 +24,7 @@ _LEAST_ROWS = 20
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-class Rows:
+class LogRows:
     """Encoded rows of a split, or a sample of them.
 
     Args:
@@ -134,7 +134,7 @@ def check_log(spec: FeatureSpec, known: FeatureSpec | None, with_labels: bool) -
         with_labels: whether it has labels.
     """
     checks: list[Check] = []
-    splits = {split: Rows(spec, split) for split in spec.source_spec}
+    splits = {split: LogRows(spec, split) for split in spec.source_spec}
     if known is None and with_labels:
         counts = {split: rows.count for split, rows in splits.items()}
         rates = {split: clicks / counts[split] for split, clicks in spec.metadata["clicks"].items()}
@@ -142,7 +142,7 @@ def check_log(spec: FeatureSpec, known: FeatureSpec | None, with_labels: bool) -
     if known is not None:
         if TRAIN not in known.source_spec:  # a vocabulary without rows
             return checks
-        trained = Rows(known, TRAIN)
+        trained = LogRows(known, TRAIN)
         (rows,) = splits.values()
         numbers = zip(NUMERICALS, rows.numbers().T, trained.numbers().T, strict=True)
         checks += [moved_numbers(name, values, others) for name, values, others in numbers]
@@ -152,11 +152,11 @@ def check_log(spec: FeatureSpec, known: FeatureSpec | None, with_labels: bool) -
     checks += _unknown(splits, train, OWN)
     if splits and with_labels and train.count + sum(r.count for r in splits.values()) <= _MOST_ROWS:
         names = (TRAIN, *splits)
-        checks.append(_repeated({split: Rows(spec, split, _MOST_ROWS) for split in names}))
+        checks.append(_repeated({split: LogRows(spec, split, _MOST_ROWS) for split in names}))
     return checks
 
 
-def _constant(train: Rows) -> list[ConstantFeature]:
+def _constant(train: LogRows) -> list[ConstantFeature]:
     checks = []
     for name, values in zip(NUMERICALS, train.numbers().T, strict=True):
         is_constant = bool(np.all(np.isnan(values)) or np.all(values == values[0]))
@@ -167,7 +167,7 @@ def _constant(train: Rows) -> list[ConstantFeature]:
     return checks
 
 
-def _unknown(splits: dict[str, Rows], train: Rows, vocabulary: str) -> list[Check]:
+def _unknown(splits: dict[str, LogRows], train: LogRows, vocabulary: str) -> list[Check]:
     """Returns for each column the share of id 0 of the split that has the largest one."""
     checks: list[Check] = []
     for name in CATEGORICALS if splits else ():
@@ -183,7 +183,7 @@ def _unknown(splits: dict[str, Rows], train: Rows, vocabulary: str) -> list[Chec
     return checks
 
 
-def _repeated(splits: dict[str, Rows]) -> RepeatedRows:
+def _repeated(splits: dict[str, LogRows]) -> RepeatedRows:
     """Returns how many rows are in train, too, of the split with the largest share."""
     sizes = [rows.count for rows in splits.values()]
     labels = np.concatenate([rows.labels() for rows in splits.values()])
