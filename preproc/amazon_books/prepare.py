@@ -62,7 +62,7 @@ def prepare(options: AmazonOptions) -> dict[str, int]:
         report.refuse_warnings(options.strict)
         report.write(folder)
         rows = _write_data_set(options, numbered, folder, columns, log, say)
-        print(report.text(), file=sys.stderr, flush=True)
+        say(report.text())
         staging.publish()
     return rows
 

@@ -3,36 +3,17 @@
 import contextlib
 import functools
 import io
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
-
 from dataloading.spec.data_checks import Finding, read_findings
-from dataloading.spec.data_set_files import CHECKS_FILE
+from dataloading.spec.data_set_files import CHECKS_FILE, ENCODER_FOLDER
 from deployment.predict.__main__ import main as predict
-from deployment.serving import checksums
-from deployment.serving import interface as interfaces
-from deployment.serving.interface import (
-    DENSE_FILE,
-    ENCODER_FOLDER,
-    TABLES_FOLDER,
-    Interface,
-    ServedFeature,
-    ServedLookup,
-    ServedTable,
-    ServedTensor,
-)
-from deployment.serving.raw.columns import raw_columns
 from preproc.amazon_books.__main__ import main as amazon_books
 from preproc.criteo.__main__ import main as criteo
 from preproc.encoding.encoder import Encoder
-from preproc.encoding.encodings import IdEncoding, Label
 from preproc.movielens.__main__ import main as movielens
 from preproc.transcode.__main__ import main as transcode
 from tests.preproc.contents import contents
@@ -84,7 +65,7 @@ class Place:
         command: main function.
         file: name of the input file.
         input: flag of the input.
-        flags: others; `{trained}` is the folder of what was made before.
+        flags: others; `{trained}` is the folder of what was made before, `{model}` that of a model.
         engine: flags of an engine that is not the default.
     """
 
@@ -107,10 +88,14 @@ class Place:
         is_log = self.table == CRITEO
         return tables.write_csv(path, table, "\t" if is_log else ",", header=not is_log)
 
+    def _completed(self, flag: str) -> str:
+        if flag == _MODEL:
+            return f"--model={_model()}"
+        return flag.replace("{trained}", str(_trained(self.table))) if "{" in flag else flag
+
     def run(self, path: Path, output: Path, *flags: str) -> Outcome:
         """Runs the command on a file."""
-        trained = str(_trained(self.table)) if any("{" in flag for flag in self.flags) else ""
-        own = [flag.format(trained=trained) for flag in self.flags]
+        own = [self._completed(flag) for flag in self.flags]
         target = output.with_suffix(".npy") if self.command is predict else output
         words = [f"{self.input}={path}", f"--output={target}", *own, *self.engine, *flags]
         with (
@@ -128,6 +113,7 @@ _RATINGS += ("--min_ratings=5", "--valid_negative=5")
 _PAIRS = ("--user=user", "--item=item", "--drop=time,genre")
 _LOG = ("--holdout_fraction=0.2", "--frequency_threshold=2", "--output_ordering=input")
 _KNOWN = "--vocabulary={trained}/data"
+_MODEL = "--model={model}"
 _SPARK = ("--engine=spark", "--master=local[2]")
 
 
@@ -141,7 +127,7 @@ _DUCKDB = (
     _place("jsonl", CLICKS, transcode, "rows.jsonl", "--label=click"),
     _place("vocabulary", CLICKS, transcode, "rows.csv", _KNOWN),
     _place("grow", CLICKS, transcode, "rows.csv", _KNOWN, "--grow"),
-    _place("predict", CLICKS, predict, "rows.csv", "--model={trained}/model"),
+    _place("predict", CLICKS, predict, "rows.csv", _MODEL),
     _place("interactions", EVENTS, transcode, "log.csv", *_PAIRS),
     _place("interactions_parquet", EVENTS, transcode, "log.parquet", *_PAIRS),
     _place("ratings", EVENTS, movielens, "log.csv", *_RATINGS),
@@ -182,6 +168,7 @@ def use_folder(folder: Path) -> None:
     _folders.clear()
     _folders[_TRAINED] = folder
     _trained.cache_clear()
+    _model.cache_clear()
 
 
 @functools.cache
@@ -191,64 +178,19 @@ def _trained(table: str) -> Path:
     place = PLACES["criteo" if table == CRITEO else "csv"]
     outcome = place.run(place.write(folder, CLEAN[table]()), folder / "data")
     assert outcome.status == 0, outcome.errors
-    if table == CLICKS:
-        write_model(folder / "model/1", Encoder.load(folder / "data" / ENCODER_FOLDER))
     return folder
 
 
-def write_model(folder: Path, encoder: Encoder) -> None:
-    """Writes a deployed model whose logit is a hundredth of the sum of all numbers and ids."""
-    features = [f for f in encoder.features if not isinstance(f, Label)]
-    ids = [feature for feature in features if isinstance(feature, IdEncoding)]
-    numbers = [feature for feature in features if not isinstance(feature, IdEncoding)]
-    served = [ServedFeature(f.name, "numbers", i, 1, None) for i, f in enumerate(numbers)]
-    served += [ServedFeature(f.name, "ids", i, 1, f.num_ids) for i, f in enumerate(ids)]
-    interface = Interface(
-        recipe="dlrm",
-        inputs=(
-            ServedTensor("numbers", "float32", (len(numbers),)),
-            ServedTensor("ids", "int64", (len(ids),)),
-        ),
-        features=tuple(served),
-        lookups=tuple(ServedLookup(f.name, "ids", i, 1, "sum") for i, f in enumerate(ids)),
-        tables=tuple(ServedTable(f.name, f.num_ids, 1, "float32", f"{f.name}.npy") for f in ids),
-        dense_inputs=("numbers",),
-        width=len(ids),
-        max_batch_size=512,
-        encoder=encoder.digest,
-    )
-    (folder / TABLES_FOLDER).mkdir(parents=True)
-    interfaces.write(interface._replace(columns=raw_columns(encoder, interface)), folder)
-    for f in ids:
-        np.save(folder / TABLES_FOLDER / f"{f.name}.npy", np.arange(f.num_ids, dtype="f4")[:, None])
-    _write_dense(folder / DENSE_FILE, len(numbers), len(ids))
-    encoder.save(folder / ENCODER_FOLDER)
-    checksums.write(folder)
+@functools.cache
+def _model() -> Path:
+    """Returns a repository with a model of the clean rows of clicks."""
+    from tests.preproc.data_checks.deployed_model import write_model
 
-
-def _write_dense(path: Path, num_numbers: int, num_ids: int) -> None:
-    weights = np.full((num_numbers + num_ids, 1), 0.01, np.float32)
-    inputs = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", size])
-        for name, size in (("numbers", num_numbers), ("embeddings", num_ids))
-    ]
-    nodes = [
-        helper.make_node("Concat", ["numbers", "embeddings"], ["all"], axis=1),
-        helper.make_node("MatMul", ["all", "weights"], ["logits"]),
-        helper.make_node("Sigmoid", ["logits"], ["scores"]),
-    ]
-    outputs = [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", 1])]
-    constants = [numpy_helper.from_array(weights, "weights")]
-    graph = helper.make_graph(nodes, "dense", inputs, outputs, constants)
-    opsets = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    folder = _trained(CLICKS)
+    write_model(folder / "model/1", Encoder.load(folder / "data" / ENCODER_FOLDER))
+    return folder / "model"
 
 
 def is_of_scores(place: Place) -> bool:
     """Returns whether a place writes scores and no data set."""
     return place.command is predict
-
-
-def stored_json(folder: Path) -> dict:
-    """Returns the stored report of the checks."""
-    return json.loads((folder / CHECKS_FILE).read_text())

@@ -53,7 +53,7 @@ def _held_out(outcome: Outcome) -> dict[str, str]:
     encoder = Encoder.load(outcome.folder / "encoder")
     path = outcome.folder / "events/item_id.bin"
     if path.exists():
-        ids = np.frombuffer(path.read_bytes(), encoder["item_id_trgt"].dtype)
+        ids = np.fromfile(path, np.int32)
         items = encoder.decode("item_id_trgt", ids).to_pylist()
         users = encoder["user_id"].values.to_pylist()
         return dict(zip(users, items[PER_USER - 1 :: PER_USER], strict=True))
