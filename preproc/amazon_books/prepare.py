@@ -62,7 +62,7 @@ def prepare(options: AmazonOptions) -> dict[str, int]:
         report.refuse_warnings(options.strict)
         report.write(folder)
         rows = _write_data_set(options, numbered, folder, columns, log, say)
-        say(report.text())
+        print(report.text(), file=sys.stderr, flush=True)
         staging.publish()
     return rows
 

@@ -1,6 +1,6 @@
 """Checks of data, and the report of all checks of a run.
 
-report = Report((RepeatedRows("test", 0.12, 0.12), UnknownValues(...)))
+report = Report((RepeatedRows("test", rows=500, repeated=60), TiedEvents(...)))
 report.refuse_warnings(flags.strict)
 report.write(folder)
 print(report.text())
@@ -62,12 +62,9 @@ class Report:
 
     Attributes:
         checks: measurements; several of one kind are possible, such as one per column.
-        kinds: names of the kinds of which nothing was measured, as no column or split can have
-            the fault. They have passed.
     """
 
     checks: tuple[Check, ...] = ()
-    kinds: tuple[str, ...] = ()
 
     @property
     def findings(self) -> list[Finding]:
@@ -79,7 +76,7 @@ class Report:
     def passed(self) -> list[str]:
         """Names of the kinds that found nothing."""
         failed = {finding.check for finding in self.findings}
-        names = dict.fromkeys((*(check.name for check in self.checks), *self.kinds))
+        names = dict.fromkeys(check.name for check in self.checks)
         return [name for name in names if name not in failed]
 
     def text(self) -> str:

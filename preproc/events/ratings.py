@@ -7,7 +7,7 @@ from preproc.events.raw_table import RATING
 
 
 def rating_number(rows: ir.Table) -> ir.FloatingValue:
-    """Returns the rating of each row, null where there is no number."""
+    """Returns the rating of each row, null for invalid ones."""
     rating = rows[RATING]
     number = rating.try_cast("float64") if rating.type().is_string() else rating.cast("float64")
     return number.nullif(float("nan"))

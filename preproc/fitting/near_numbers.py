@@ -117,7 +117,7 @@ def refuse_near_numbers(
         )
     what = " (infinite)" if near.number_format else ""
     spellings = shlex.quote(",".join(near.others))
-    solutions = [f"--missing_values {spellings} to take such values as missing", flag]
+    solutions = [f"--missing_values={spellings} to take such values as missing", flag]
     if any("," in other for other in near.others) or near.others[0].startswith("="):
         solutions = solutions[1:]
     if near.number_format:

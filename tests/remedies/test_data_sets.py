@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from preproc.amazon_books.generate_reviews import main as generate_reviews
-from tests.deployment.trained import BOTTOM, DLRM, NCF, SIM
+from tests.deployment.trained import BOTTOM, DLRM, NCF
 from tests.remedies.remedy import ROWS, Remedy, check, check_remedies_differ, run, then
 
 LOG = "person,thing,when\n" + "".join(
@@ -21,7 +21,11 @@ PLAN = ("--plan_only", "--plan_world_size=1")
 TRAINING = {
     "dlrm": (*DLRM, BOTTOM, "--epochs=1"),
     "ncf": (*NCF, "--valid_negative=5", "-e=1"),
-    "sim": (*SIM, "--model_type=din", "--max_steps=1", "--evals_per_epoch=0"),
+    "sim": (
+        *("--model_type=din", "--global_batch_size=64", "--embedding_dim=4", "--cpu"),
+        *("--stage_one_mlp_dims=8", "--stage_two_mlp_dims=8,4", "--max_steps=1"),
+        "--evals_per_epoch=0",
+    ),
 }
 
 
@@ -134,7 +138,7 @@ RAW = [
         "preproc.amazon_books.parquet_to_tfrecord --amazon_dataset_path histories "
         "--tfrecord_output_dir DATA",
         prepared("sim", "parquet_to_tfrecord", "--amazon_dataset_path=histories",
-                "--tfrecord_output_dir=data"),
+                "--tfrecord_output_dir=data", flags=(*PLAN, "--model_type=din")),
     ),
 ]  # fmt: skip
 PATHS = [

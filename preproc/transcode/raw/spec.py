@@ -115,6 +115,11 @@ class RawSpec:
         """True for rows of users and items, False for clicks."""
         return USER_CHANNEL in self.channels
 
+    @property
+    def pair(self) -> tuple[str, ...]:
+        """The features of user and item of interactions; none of clicks."""
+        return (*self.channels.get(USER_CHANNEL, ()), *self.channels.get(ITEM_CHANNEL, ()))
+
     def hotness(self, feature: str) -> int:
         """Values per row."""
         return _hotness(self.features[feature])

@@ -312,4 +312,5 @@ def test_command(run_script, tmp_path):
     )
     assert done.stdout.splitlines()[-1] == "0 False"
     messages = [line.split()[0] for line in done.stderr.splitlines()]
-    assert messages == ["reviews_*.json", "meta_*.json", "staged", "kept", "train:", "test:"]
+    stages = ["reviews_*.json", "meta_*.json", "staged", "kept", "train:", "test:", "checks:"]
+    assert messages == stages

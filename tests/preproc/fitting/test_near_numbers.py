@@ -38,7 +38,7 @@ def test_few_other_texts(near):
     assert (
         "row 20 (" in message and "99.3% of the values are numbers, but not '?', 'abc'" in message
     )
-    assert "--missing_values '?,abc'" in message and "--categorical x" in message
+    assert "--missing_values='?,abc'" in message and "--categorical x" in message
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_infinity(near):
     result, message = near([f"{i}.5" for i in range(29)] + ["-Inf"])
     assert (result.others, result.number_format) == (("-Inf",), INFINITY)
     assert "row 30 (" in message and "but not '-Inf' (infinite)" in message
-    assert "replace it by a finite number, or --missing_values -Inf" in message
+    assert "replace it by a finite number, or --missing_values=-Inf" in message
 
 
 def test_spelling_that_the_flag_cannot_have(near):

@@ -306,7 +306,7 @@ def test_remedies_of_near_numbers(tmp_path, capsys):
     assert run(path, *flags, output=tmp_path / "x") == 2
     error = capsys.readouterr().err
     assert "row 101 (" in error and "% of the values are numbers, but not '?'" in error
-    assert "--missing_values '?'" in error and "--categorical price" in error
+    assert "--missing_values='?'" in error and "--categorical price" in error
     assert run(path, *flags, "--missing_values=?", output=tmp_path / "a") == 0
     assert spec_of(tmp_path / "a").channel_spec["numerical"] == ("price",)
     assert run(path, *flags, "--categorical=price", output=tmp_path / "b") == 0
