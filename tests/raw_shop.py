@@ -133,7 +133,7 @@ def train_grown(recipe: str, folder: Path, first: RawModel) -> RawModel:
     module, flags = RECIPES[recipe]
     days = first.trained.data
     day = write_csv(folder / "day.csv", orders(200, 2, cities=("Bern", "Lima", "Quito")))
-    grow = (f"--vocabulary={days}", "--grow", "--split=0.8,0.2,0")
+    grow = (f"--vocabulary={days}", "--grow", "--split=0.8,0.2,0", "--allow_mostly_new")
     data = encode(day, folder / "data", *grow)
     trained = train(module, folder, (*flags, f"--resume={first.trained.checkpoint}"), data)
     return _with_rows(trained, folder, orders(64, 3, cities=("Oslo", "Lima", "Quito", "Ulm")))

@@ -50,7 +50,8 @@ def auc_change(
             scores = score(embeddings(tables, serving_spec, arrays, how), arrays)
             metrics.update(labels, np.asarray(scores)[:, 0])
     before, after = exact.result(), changed.result()
-    note = f" ({before.note})" if before.note else ""  # the reason of a NaN
+    notes = "; ".join(before.notes.values())  # such as the reason of a NaN
+    note = f" ({notes})" if notes else ""
     return (
         f"AUC over {before.num_rows:,} rows: {before.auc:.6f} as trained, {after.auc:.6f} "
         f"{served_as}, difference {after.auc - before.auc:+.6f}{note}"

@@ -145,7 +145,8 @@ def test_compressed_files_of_any_split(tmp_path):
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_more_files_than_rows(size, tmp_path):
+def test_more_files_than_rows(size, tmp_path, capsys):
     """A file without rows is there, and read."""
     assert generate(tmp_path, SPEC, "--size", size) == 0
-    assert transcode.main([f"--input={tmp_path / 'raw'}", f"--output={tmp_path / 'made'}"]) == 0
+    assert transcode.main([f"--input={tmp_path / 'raw'}", f"--output={tmp_path / 'made'}"]) == 2
+    assert f"got clicked=0 in all {size} rows" in capsys.readouterr().err

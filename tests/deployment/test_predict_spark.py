@@ -93,7 +93,7 @@ def check_parts(folder, num_rows, expected):
 def score(tmp_path, model, source, **flags):
     """Runs the tasks in this process."""
     values = {"input": str(source), "output": "scores.parquet", "keep": [], "batch_size": None}
-    values |= {"strict": False}
+    values |= {"strict": False, "no_header": False}
     options = argparse.Namespace(**{**values, "on_bad_line": "fail", **flags})
     folder, scratch = tmp_path / "out", tmp_path / "scratch"
     folder.mkdir()

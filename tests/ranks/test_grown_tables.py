@@ -24,7 +24,7 @@ def shop(tmp_path_factory, run_recipes):
     """A model of 900 users, data of which a half is evicted and 300 are new, and its training."""
     folder = tmp_path_factory.mktemp("shop")
     flags = ("--label=bought", "--frequency_threshold=0", "--date=2026-11-05", "--split=0.9,0.1,0")
-    encode(folder, "first", range(900), *flags)
+    encode(folder, "first", range(900), "--categorical=user,shop,day", *flags)
     grow = (f"--vocabulary={folder / 'first'}", "--grow", "--evict_after=1", "--date=2026-11-06")
     encode(folder, "second", range(500, 1200), *grow)
     where = ("--save_checkpoint_path", folder / "first_model", "--run_dir", folder / "run")

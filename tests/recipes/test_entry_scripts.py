@@ -573,7 +573,7 @@ def test_seeds(tiny, trained, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--dataset_path=/nowhere"], "/nowhere/feature_spec.yaml"),
+        (["--dataset_path=/nowhere"], "/nowhere: the file or folder does not exist"),
         (["--embedding_dim=8"], "ends with 4, but --embedding_dim is 8"),
         (["--embedding_dim=4,4"], "lists 2 sizes"),
         (["--restore_checkpoint_path=/nowhere"], "--restore_checkpoint_path /nowhere"),

@@ -323,14 +323,14 @@ def test_notes_of_training_split():
     class Metrics:
         draw = None
 
-        def __init__(self, note):
-            self.note = note
+        def __init__(self, notes):
+            self.notes = notes
 
         def evaluate(self, stopped):
             return iter({"auc": 0.5, "log_loss": 1.0, "auc_error_bound": 0.1}.items())
 
-    both = HeldOutAndTrainEvaluator(Metrics(""), Metrics("one class"))
-    assert both.note == "training rows: one class"
+    both = HeldOutAndTrainEvaluator(Metrics({}), Metrics({"labels": "one class"}))
+    assert both.notes == {"labels of training rows": "training rows: one class"}
     assert dict(both.evaluate())["train_auc_error_bound"] == 0.1
 
 

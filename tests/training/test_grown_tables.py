@@ -13,13 +13,14 @@ from tests.recipes.test_entry_scripts import TINY, in_process
 from tests.tables import arrays_of
 
 HEADER = "bought,user,city,price\n"
+LABELS = np.random.default_rng(0).integers(2, size=256)
 ADAGRAD = ("--optimizer=adagrad", "--decay_steps=0", "--batch_size=64")
 
 
 def orders(users, cities, rows=256):
     """Rows of a shop: users u0, u1, ... and cities of these numbers, all of which occur."""
     lines = (
-        f"{i * 7 % 3 % 2},u{users[i % len(users)]},c{cities[i % len(cities)]},{i % 11}\n"
+        f"{LABELS[i]},u{users[i % len(users)]},c{cities[i % len(cities)]},{i % 11}\n"
         for i in range(rows)
     )
     return HEADER + "".join(lines)
@@ -41,7 +42,7 @@ def shop(tmp_path_factory):
     first = orders(range(9), range(4))
     flags = ("--label=bought", "--split=0.6,0.4,0", "--frequency_threshold=0")
     first = encode(folder, "days", first, *flags, "--date=2026-11-05")
-    grow = (f"--vocabulary={first}", "--grow", "--date=2026-11-06")
+    grow = (f"--vocabulary={first}", "--grow", "--date=2026-11-06", "--allow_mostly_new")
     day = orders([7, 8, 20, 21, 22], [0, 1, 9], rows=64)
     encode(folder, "day6", day, *grow)
     encode(folder, "evicted", day, *grow, "--evict_after=1")
@@ -89,7 +90,7 @@ def test_ids_of_other_values(tmp_path, capsys):
     for number in (2, 3):
         users = orders([10 * number + i for i in range(4)], range(3))
         grow = (f"--vocabulary={days[-1]}", "--grow", f"--date=2026-11-0{number}")
-        grow += ("--split=0.6,0.4,0", "--evict_after=1")
+        grow += ("--split=0.6,0.4,0", "--evict_after=1", "--allow_mostly_new")
         days.append(encode(tmp_path, f"day{number}", users, *grow))
     flags = (f"--dataset_path={days[0]}", *TINY, *ADAGRAD, f"--save_checkpoint_path={tmp_path}/m")
     assert in_process(tmp_path / "run", *flags)[0] == 0

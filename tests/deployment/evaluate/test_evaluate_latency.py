@@ -154,7 +154,10 @@ def test_invalid_flags(flag, monkeypatch, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("flags", "name"),
-    [([], "--model_repository"), (["--dataset_path=absent"], "absent/feature_spec.yaml")],
+    [
+        ([], "--model_repository"),
+        (["--dataset_path=absent"], "absent: the file or folder does not exist"),
+    ],
 )
 def test_missing_rows(flags, name, tmp_path, capsys):
     start = ["--model_name=sums", "--url=127.0.0.1:1", f"--output={tmp_path}/l"]
