@@ -92,8 +92,6 @@ def test_json(tmp_path, spark):
     table = spark.read([find_table(path)])
     assert table.columns[2:] == names
     assert rows(spark, table) == expected
-    path.write_bytes(b"")
-    assert spark.fetch(spark.read([find_table(path)])).num_rows == 0
 
 
 def test_compressed(tmp_path, spark):

@@ -100,7 +100,7 @@ def test_spellings_on_spark(tmp_path):
     with open_engine(
         "spark", scratch, memory_limit_bytes=2 << 30, threads=2, master="local[2]"
     ) as spark:
-        for number, (pair, suffix) in enumerate(CASES[5::16]):
+        for number, (pair, suffix) in enumerate(CASES[5::64]):
             folder = tmp_path / str(number)
             folder.mkdir()
             check_spellings(spark, folder, pair, suffix)

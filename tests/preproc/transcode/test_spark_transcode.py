@@ -71,29 +71,40 @@ def test_first_invalid_value(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def test_equal_refusals(tmp_path, capsys):
-    """Texts among numbers, formats, codes and missing users; blank lines are left out."""
-    path, errors = tmp_path / "rows.csv", []
-    codes = [f"{i}E{i % 3}" for i in range(98)]
-    for odd, label in (("?", 1), ("$7", 1), ("-inf", 1), ("1", 2)):
-        rows = [f"{i}.5,{codes[i]},{i % 2}" for i in range(98)] + [
-            " \t",
-            f"{odd},1E5,{label}",
-            "  ",
-        ]
-        path.write_text("\n".join(["price,block,bought", *rows]) + "\n")
-        for engine in ((), SPARK):
-            assert run(path, tmp_path / "out", "--split=0.8,0.1,0.1", *engine) == 2
-            errors.append(capsys.readouterr().err)
-    path.write_text("user,item\nu1,i1\n\nNULL,i1\n")
+@pytest.mark.parametrize(
+    ("odd", "label", "words"),
+    [
+        ("?", 1, "row 99 ("),
+        pytest.param("$7", 1, "row 99 (", marks=pytest.mark.long),
+        pytest.param("-inf", 1, "row 99 (", marks=pytest.mark.long),
+        pytest.param("1", 2, "'2' is first in ", marks=pytest.mark.long),
+    ],
+)
+def test_equal_refusals(odd, label, words, tmp_path, capsys):
+    """Texts among numbers, formats and labels; blank lines are left out."""
+    rows = [f"{i}.5,{i}E{i % 3},{i % 2}" for i in range(98)]
+    lines = ["price,block,bought", *rows, " \t", f"{odd},1E5,{label}", "  "]
+    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
+    flags = ["--label=bought", "--split=0.8,0.1,0.1"]
+    assert words in _equal_error(tmp_path, capsys, *flags)
+
+
+@pytest.mark.long
+def test_equal_refusal_of_missing_users(tmp_path, capsys):
+    (tmp_path / "rows.csv").write_text("user,item\nu1,i1\n\nNULL,i1\n")
+    error = _equal_error(tmp_path, capsys, "--user=user", "--item=item")
+    assert "row 2 (" in error and "'user' is missing ('NULL' is a spelling" in error
+
+
+def _equal_error(folder, capsys, *flags):
+    """Returns the error of both engines on rows.csv."""
+    errors = []
     for engine in ((), SPARK):
-        flags = [f"--input={path}", f"--output={tmp_path / 'out'}", "--user=user", "--item=item"]
-        assert transcode.main([*flags, *engine]) == 2
+        files = [f"--input={folder / 'rows.csv'}", f"--output={folder / 'out'}"]
+        assert transcode.main([*files, *flags, *engine]) == 2
         errors.append(capsys.readouterr().err)
-    assert errors[::2] == errors[1::2]
-    assert ["row 99 (" in error for error in errors[::2]] == [True] * 4 + [False]
-    assert "'2' is first in " in errors[6]
-    assert "row 2 (" in errors[8] and "'user' is missing ('NULL' is a spelling" in errors[8]
+    assert errors[0] == errors[1]
+    return errors[0]
 
 
 @pytest.mark.long
