@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from preproc.checks.report import NOTE, PASSED, WARNING, Check
 from preproc.encoding.encodings import Label
-from preproc.engines.engine import ROW, Engine
+from preproc.engines.engine import ROW, Engine, fetch_row
 from preproc.fitting.continuous import sample_of
 from preproc.fitting.expressions import hashed, number, text
 from preproc.fitting.infer import IDS, NUMBERS, ColumnFacts
@@ -227,30 +227,36 @@ def row_numbers(
         facts: of the columns.
         num_rows: number of all rows.
     """
-    names = [n for n, own in facts.items() if own.is_whole and not own.list_form]
-    if not names or num_rows < _LEAST_ROWS:
-        return []
-    numbers = {f"c{i}": number(table[name], missing) for i, name in enumerate(names)}
-    first = engine.fetch(table.order_by(ROW).limit(_FIRST_ROWS).select(ROW, **numbers))
-    first = first.sort_by(ROW)
-    ranges = engine.fetch(
-        table.aggregate(
-            **{f"min_{key}": value.min() for key, value in numbers.items()},
-            **{f"max_{key}": value.max() for key, value in numbers.items()},
-        )
-    ).to_pylist()[0]
     checks = []
-    for i, name in enumerate(names):
-        steps = np.diff(first[f"c{i}"].to_numpy())
-        is_unique = facts[name].distinct >= _UNIQUE_SHARE * facts[name].present
-        span = (ranges[f"max_c{i}"] or 0) - (ranges[f"min_c{i}"] or 0) + 1
-        folded = name.strip().lower()
-        fault = ""
+    for name, own in facts.items():
+        if not own.is_whole or own.list_form or num_rows < _LEAST_ROWS:
+            continue
+        is_unique = own.distinct >= _UNIQUE_SHARE * own.present
+        folded, fault = name.strip().lower(), ""
         if folded.startswith("unnamed:") or (is_unique and folded in _INDEX_NAMES):
             fault = "has the name of a saved index"
-        elif is_unique and steps[0] and np.mean(steps == steps[0]) > _UNIQUE_SHARE:
-            fault = f"grows by {steps[0]:g} with each row"
-        elif is_unique and not facts[name].missing and span <= _MOST_PER_ROW * num_rows:
-            fault = f"has another whole number in each row, from a range of {span:,.0f}"
+        elif is_unique:
+            fault = _counting(engine, table, name, own, missing, num_rows)
         checks.append(RowNumbers(name, fault=fault))
     return checks
+
+
+def _counting(
+    engine: Engine,
+    table: ir.Table,
+    name: str,
+    facts: ColumnFacts,
+    missing: tuple[str, ...],
+    num_rows: int,
+) -> str:
+    """Returns how unique whole numbers count the rows; empty if they do not."""
+    numbers = table.select(ROW, x=number(table[name], missing))
+    first = engine.fetch(numbers.order_by(ROW).limit(_FIRST_ROWS)).sort_by(ROW)
+    steps = np.diff(first["x"].to_numpy())
+    if steps[0] and np.mean(steps == steps[0]) > _UNIQUE_SHARE:
+        return f"grows by {steps[0]:g} with each row"
+    ends = fetch_row(engine, numbers.aggregate(least=numbers.x.min(), most=numbers.x.max()))
+    span = ends["most"] - ends["least"] + 1
+    if facts.missing or span > _MOST_PER_ROW * num_rows:
+        return ""
+    return f"has another whole number in each row, from a range of {span:,.0f}"
