@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from preproc.checks.report import PASSED
 from preproc.checks.scale import constant_columns
 from preproc.checks.telling_columns import (
+    SAMPLE_ROWS,
     LeftOutColumn,
     row_numbers,
     telling_columns,
@@ -39,9 +40,8 @@ def left_out_columns(
     checks += unique_columns(own, kinds)
     single = {name: kind for name, kind in kinds.items() if not facts[name].list_form}
     if raw.label is not None:
-        checks += telling_columns(
-            raw.engine, raw.train_rows, single, raw.label, raw.missing, raw.most_rows
-        )
+        sample = raw.train_sample(SAMPLE_ROWS)
+    checks += telling_columns(raw.engine, sample, single, raw.label, raw.missing)
     failed: set[str] = set()
     result = []
     for check in checks:

@@ -9,7 +9,6 @@ import pyarrow as pa
 from preproc.checks.report import NOTE, PASSED, WARNING, Check
 from preproc.encoding.encodings import Label
 from preproc.engines.engine import ROW, Engine, fetch_row
-from preproc.fitting.continuous import sample_of
 from preproc.fitting.expressions import hashed, number, text
 from preproc.fitting.infer import IDS, NUMBERS, ColumnFacts
 from preproc.fitting.labels import label_number
@@ -18,7 +17,7 @@ from preproc.fitting.whole_numbers import held_out_shares
 _TELLING_AUC = 0.995
 _LEAST_OF_A_LABEL = 50  # rows; fewer are separated by chance
 _LEAST_ROWS = 100
-_SAMPLE_ROWS = 100_000  # of the AUC
+SAMPLE_ROWS = 100_000  # of the AUC
 _FOLDS = 5
 _BINS = 64
 _COLUMNS = 8  # fetched at a time
@@ -126,21 +125,18 @@ class RowNumbers(LeftOutColumn):
 
 def telling_columns(
     engine: Engine,
-    rows: ir.Table,
+    sample: ir.Table,
     kinds: dict[str, str],
     label: Label,
     missing: tuple[str, ...],
-    num_rows: int,
     is_left_out: bool = True,
 ) -> list[TellsLabel]:
-    """Returns how well each column alone predicts the label, on a sample of the training rows.
+    """Returns how well each column alone predicts the label.
 
     Args:
-        rows: of train.
+        sample: training rows, at most about `SAMPLE_ROWS`.
         kinds: column -> `NUMBERS` or `IDS`.
-        num_rows: an upper bound of the number of rows.
     """
-    sample = sample_of(rows, num_rows, _SAMPLE_ROWS)
     fold = (hashed(sample[ROW], 2) % _FOLDS).cast("int8")
     names, checks = [*kinds], []
     for start in range(0, len(names), _COLUMNS):
@@ -149,7 +145,9 @@ def telling_columns(
         selected = sample.select(
             label=label_number(sample[label.column], label, missing), fold=fold, **values
         )
-        fetched = engine.fetch(selected.filter(selected.label.notnull()))
+        # Without its rows that have no label: a condition of the query would cost more.
+        fetched = engine.fetch(selected)
+        fetched = fetched.filter(fetched["label"].is_valid())
         labels = fetched["label"].to_numpy().astype(bool)
         if min(labels.sum(), len(labels) - labels.sum()) < _LEAST_OF_A_LABEL:
             return []

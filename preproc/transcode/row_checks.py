@@ -6,7 +6,7 @@ from preproc.checks.drift import moved_columns
 from preproc.checks.one_class import one_class
 from preproc.checks.repeated_rows import repeated_rows
 from preproc.checks.report import Check
-from preproc.checks.telling_columns import telling_columns
+from preproc.checks.telling_columns import SAMPLE_ROWS, telling_columns
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import Label
 from preproc.fitting.infer import IDS, NUMBERS
@@ -37,8 +37,8 @@ def check_listed(spec: RawSpec, raw: RawTables) -> list[Check]:
         for name in spec.features
         if name != label.name and spec.has(TRAIN, name) and spec.hotness(name) == 1
     }
-    facts = (kinds, label, raw.missing, raw.most_rows)
-    return [*telling_columns(raw.engine, raw.train_rows, *facts, is_left_out=False)]
+    facts = (raw.train_sample(SAMPLE_ROWS), kinds, label, raw.missing)
+    return [*telling_columns(raw.engine, *facts, is_left_out=False)]
 
 
 def check_classes(
@@ -68,6 +68,7 @@ def _repetitions(spec: RawSpec, raw: RawTables, request: SplitRequest | None) ->
     columns = spec.pair or [n for n in spec.features if n in in_all and n != label]
     if not columns or (label is not None and label not in in_all):
         return []
+    columns = sorted(columns, key=raw.num_distinct, reverse=True)
     rows = raw.numbered([*columns, *filter(None, [label])])
     facts = (columns, label, sum(raw.num_rows.values()), request is not None)
     return [repeated_rows(raw.engine, rows, names, *facts)]

@@ -1,6 +1,7 @@
 """Raw rows of a run: their tables in the engine, and what their columns hold."""
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,7 +11,7 @@ import ibis.expr.types as ir
 from dataloading.spec.feature_spec import TRAIN
 from preproc.encoding.encodings import Label
 from preproc.engines.engine import Engine, count_rows
-from preproc.fitting.continuous import continuous_columns, continuous_facts
+from preproc.fitting.continuous import continuous_columns, continuous_facts, sample_of
 from preproc.fitting.infer import (
     NUMBERS,
     ColumnFacts,
@@ -70,6 +71,11 @@ class RawTables:
         table = self.tables[self._fitted]
         return table.filter(table[SPLIT] == 0) if SPLIT in table.columns else table
 
+    def train_sample(self, most: int) -> ir.Table:
+        """Returns at most this number of the rows of train, the same ones on every engine."""
+        table = sample_of(self.tables[self._fitted], self.most_rows, most)
+        return table.filter(table[SPLIT] == 0) if SPLIT in table.columns else table
+
     def numbered(self, columns: Sequence[str]) -> ir.Table:
         """Returns columns of all rows and the number of the split of each as `SPLIT`.
 
@@ -95,6 +101,11 @@ class RawTables:
     def counts(self) -> Mapping[str, ir.Table]:
         """Column -> its different values in train, which are counted at the first access."""
         return _Counts(self)
+
+    def num_distinct(self, column: str) -> float:
+        """Returns the number of different values of a column in train, 0 where it is not known."""
+        facts = self._facts.get(column)
+        return 0 if facts is None else math.inf if facts.is_continuous else facts.distinct
 
     def facts(self, columns: Sequence[str], lists: Sequence[str] = ()) -> Mapping[str, ColumnFacts]:
         """Returns the facts of columns in train; `lists`: those that are known to be lists."""
