@@ -67,6 +67,12 @@ ALLOWED = {
         "runtime.parent_process",
         "runtime.tensorflow_start",
     },
+    "preproc/checks": {
+        "dataloading.spec",
+        "preproc.encoding",
+        "preproc.engines",
+        "preproc.fitting",
+    },
     "preproc/encoding": {"runtime.cli", "runtime.files"},
     "original": set(),
     "runtime": {"config", EMBEDDINGS},

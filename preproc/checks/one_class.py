@@ -11,7 +11,7 @@ _LEAST_ROWS = 10  # fewer may have one class by chance
 
 @dataclass(frozen=True)
 class OneClass(Check):
-    """Labels of a split other than the new train, where one class is an error.
+    """Labels of a split. Where the preparation fits a label, one class in train is an error.
 
     Attributes:
         split: its name.

@@ -7,8 +7,7 @@ import ibis
 import ibis.expr.types as ir
 
 from preproc.checks.report import PASSED, WARNING, Check
-from preproc.engines.engine import Engine, fetch_row
-from preproc.transcode.write import SPLIT
+from preproc.engines.engine import SPLIT, Engine, fetch_row
 
 _SMALLEST_SHARE = 0.01
 _LEAST_ROWS = 10

@@ -13,6 +13,7 @@ from preproc.sources.file_store import FileStore
 
 # Columns of tables that `Engine.read` returns: number of the part, number of the row among all.
 PART, ROW = "__part", "__row"
+SPLIT = "__split"  # column of the number of a row's split, where rows are divided
 BATCH_ROWS = 1 << 16
 
 Work = Callable[[Iterator[pa.RecordBatch]], Iterator[str]]

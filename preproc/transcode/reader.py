@@ -7,23 +7,22 @@ from pathlib import Path
 from dataloading.spec import rules, yaml_io
 from dataloading.spec.data_set_files import ENCODER_FOLDER, METADATA, SPEC_FILE
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TEST, TRAIN
-from preproc.checks.left_out import left_out_columns
 from preproc.checks.mixed_texts import mixed_texts
 from preproc.checks.report import PASSED, Check
 from preproc.checks.unsplit_lists import unsplit_columns
 from preproc.encoding.encodings import Label
-from preproc.engines.engine import PART, ROW, Engine
+from preproc.engines.engine import PART, ROW, SPLIT, Engine
 from preproc.sources.files import find_table
 from preproc.transcode.arguments import ROLES, parse_label
 from preproc.transcode.known import KnownData
 from preproc.transcode.layout import binned
 from preproc.transcode.raw.labels import fit_label
+from preproc.transcode.raw.left_out import left_out_columns
 from preproc.transcode.raw.roles import column_roles, inferred_content, known_content, read_columns
 from preproc.transcode.raw.spec import RawSpec
 from preproc.transcode.raw.split import SplitRequest, split_numbers
 from preproc.transcode.raw.tables import RawTables
 from preproc.transcode.requests import categorified
-from preproc.transcode.write import SPLIT
 
 
 class RawReader:

@@ -1,5 +1,11 @@
 """Checks of the rows of a run, of its splits and of its label."""
 
+from collections.abc import Mapping
+
+import ibis
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from dataloading.spec.data_set_files import METADATA
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TRAIN, FeatureSpec
 from preproc.checks.drift import moved_columns
@@ -7,13 +13,20 @@ from preproc.checks.one_class import one_class
 from preproc.checks.repeated_rows import repeated_rows
 from preproc.checks.report import Check
 from preproc.checks.telling_columns import SAMPLE_ROWS, telling_columns
+from preproc.checks.unknown_values import MoreUnknown, is_far_above
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import Label
+from preproc.encoding.vocabulary import Vocabulary
+from preproc.engines.engine import ROW, SPLIT, Engine
+from preproc.fitting.expressions import text
 from preproc.fitting.infer import IDS, NUMBERS
 from preproc.transcode.known import KnownData
 from preproc.transcode.raw.spec import RawSpec
 from preproc.transcode.raw.split import SplitRequest
 from preproc.transcode.raw.tables import RawTables
+
+_SAMPLE_ROWS = 1_000_000
+_CANDIDATES = 1000  # most frequent values; the first without an id of them is shown
 
 
 def check_rows(
@@ -72,3 +85,60 @@ def _repetitions(spec: RawSpec, raw: RawTables, request: SplitRequest | None) ->
     rows = raw.numbered([*columns, *filter(None, [label])])
     facts = (columns, label, sum(raw.num_rows.values()), request is not None)
     return [repeated_rows(raw.engine, rows, names, *facts)]
+
+
+def unknown_values(
+    engine: Engine,
+    raw: RawTables,
+    encoder: Encoder,
+    shares: Mapping[str, Mapping[str, float]],
+    num_rows: Mapping[str, int],
+    source_of: Mapping[str, str],
+    vocabulary: str,
+) -> list[MoreUnknown]:
+    """Returns for each vocabulary the first split with far more values of id 0 than train, or else
+    the last split.
+
+    Args:
+        shares: split -> feature -> share of the values that have id 0.
+        num_rows: split -> number of rows.
+        source_of: split -> the raw split that its rows are from.
+        vocabulary: see `MoreUnknown`.
+    """
+    checks = []
+    for feature in encoder.features:
+        if not isinstance(feature, Vocabulary):
+            continue
+        own = {split: shares[split][feature.name] for split in shares if shares[split]}
+        trained = own.pop(TRAIN, encoder.profile[feature.column].unknown or 0.0)
+        if not own:
+            continue
+        split = next((s for s, share in own.items() if is_far_above(share, trained)), [*own][-1])
+        value = ""
+        if is_far_above(own[split], trained):
+            number = [*shares].index(split)
+            value = _most_frequent(engine, raw, feature, number, source_of[split])
+        names = (feature.name, feature.column, split)
+        count = num_rows[split] * feature.hotness
+        checks.append(MoreUnknown(*names, own[split], trained, count, value, vocabulary))
+    return checks
+
+
+def _most_frequent(
+    engine: Engine, raw: RawTables, feature: Vocabulary, number: int, source: str
+) -> str:
+    if feature.hotness > 1:
+        return ""
+    table = raw.tables[source]
+    if SPLIT in table.columns:
+        table = table.filter(table[SPLIT] == number)
+    table = table.filter(table[ROW] % -(-raw.num_rows[source] // _SAMPLE_ROWS) == 0)
+    rows = table.select(value=text(table[feature.column], raw.missing, feature.is_integer))
+    counts = rows.group_by("value").agg(n=rows.count())
+    top = engine.fetch(counts.order_by([ibis.desc("n"), "value"]).limit(_CANDIDATES))
+    unknown = pc.is_null(pc.index_in(top["value"], value_set=pa.array(feature.values)))
+    for value in top.filter(unknown)["value"].to_pylist():
+        if value is None:
+            return "; all of them are missing"
+        return f"; the most frequent value without an id is {value!r:.60}"
+    return ""

@@ -15,7 +15,7 @@ from dataloading.spec.feature_spec import (
 from preproc.arguments import parse_missing
 from preproc.checks.report import Check, Report
 from preproc.checks.scale import scales
-from preproc.checks.unknown_values import GROWN, KNOWN, OWN, unknown_values
+from preproc.checks.unknown_values import GROWN, KNOWN, OWN
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import Identity, Label
 from preproc.encoding.lists import SEPARATOR
@@ -34,7 +34,7 @@ from preproc.transcode.raw.split import parse_split
 from preproc.transcode.raw.tables import RawTables
 from preproc.transcode.reader import RawReader
 from preproc.transcode.requests import categorified, feature_requests
-from preproc.transcode.row_checks import check_classes, check_listed, check_rows
+from preproc.transcode.row_checks import check_classes, check_listed, check_rows, unknown_values
 from preproc.transcode.summary import summary
 from preproc.transcode.write import SplitFacts, write_rows
 

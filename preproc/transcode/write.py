@@ -16,11 +16,10 @@ import pyarrow as pa
 
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.encoding.encoder import Encoder, EncodingError
-from preproc.engines.engine import PART, ROW, Engine
+from preproc.engines.engine import PART, ROW, SPLIT, Engine
 from runtime.files.disk import write_errors_name
 
 _THREADS = 2  # NumPy and Arrow encode without the lock of the interpreter
-SPLIT = "__split"  # column of the number of a row's split
 
 
 @dataclass(frozen=True)

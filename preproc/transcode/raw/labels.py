@@ -12,11 +12,10 @@ from dataloading.spec import rules
 from dataloading.spec.feature_spec import TRAIN
 from preproc.encoding.columns import LabelKey, label_key
 from preproc.encoding.encodings import Label, known_meanings
-from preproc.engines.engine import ROW, Engine, fetch_row
+from preproc.engines.engine import ROW, SPLIT, Engine, fetch_row
 from preproc.fitting.expressions import number
 from preproc.fitting.labels import label_number
 from preproc.transcode.raw.tables import RawTables
-from preproc.transcode.write import SPLIT
 
 _MOST = 100  # values that are fetched
 _LISTED = 5

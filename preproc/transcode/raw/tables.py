@@ -10,7 +10,7 @@ import ibis.expr.types as ir
 
 from dataloading.spec.feature_spec import TRAIN
 from preproc.encoding.encodings import Label
-from preproc.engines.engine import Engine, count_rows
+from preproc.engines.engine import SPLIT, Engine, count_rows
 from preproc.fitting.continuous import continuous_columns, continuous_facts, sample_of
 from preproc.fitting.infer import (
     NUMBERS,
@@ -26,7 +26,6 @@ from preproc.fitting.whole_numbers import (
     has_id_name,
     measure,
 )
-from preproc.transcode.write import SPLIT
 
 
 class _Counts(dict):
