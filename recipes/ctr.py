@@ -10,7 +10,7 @@ from distributed_embeddings.collectives import World
 from config import Config, canonical_value, parse_embedding_dims
 from dataloading.spec import feature_spec as fs
 from recipes import from_flags
-from recipes.recipe import Dataset, Evaluator, Goal, Recipe
+from recipes.recipe import METRICS, Dataset, Evaluator, Goal, Recipe
 from runtime.hardware.device import Device
 from runtime.hardware.memory import RankMemory
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from nn.ctr.config import CTRConfig
     from nn.ctr.model import CTRModel
+    from nn.metrics.group_metrics import Grouping
 
 # Generated samples over which the best reachable AUC is computed; its standard error is below 3e-4.
 BEST_AUC_SAMPLES = 4_000_000
@@ -53,6 +54,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
     plan = make_plan(config, spec, world.size, device.memory)
     model = build_model(config, spec, world, device, plan)
     features = model.embedding.input_ids_list[world.rank] if by_model else None
+    grouping = _grouping(config, spec)
     train, valid = open_data(config, spec, world, features)
     return Recipe(
         model=model,
@@ -60,7 +62,8 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         valid=valid,
         loss=click_loss,
         optimizers=model.create_optimizers(config.optimizer),
-        evaluator=_evaluator(config, spec, world, model, valid),
+        evaluator=_evaluator(config, world, model, valid, grouping),
+        metrics=(*METRICS, *(grouping.metrics if grouping else ())),
         model_flags={
             name: canonical_value(name, getattr(config.model, name)) for name in SHAPE_FLAGS
         },
@@ -109,13 +112,15 @@ def _saved_model_recipe(config: Config, spec: fs.FeatureSpec, world: World) -> R
     hotness = spec.hotnesses(fs.CATEGORICAL_CHANNEL)
     model: Any = SavedRankingModel(config.original.saved_model_input_path, hotness)
     train, valid = open_data(config, spec, world)
+    grouping = _grouping(config, spec)
     return Recipe(
         model=model,
         train=train,
         valid=valid,
         loss=click_loss,
         optimizers=(),
-        evaluator=_evaluator(config, spec, world, model, valid),
+        evaluator=_evaluator(config, world, model, valid, grouping),
+        metrics=(*METRICS, *(grouping.metrics if grouping else ())),
         model_flags={},
         facts={**from_flags.data_facts(train, valid), "parameters": model.num_parameters},
         best_auc=best_auc(config, spec, valid),
@@ -124,31 +129,28 @@ def _saved_model_recipe(config: Config, spec: fs.FeatureSpec, world: World) -> R
 
 
 def _evaluator(
-    config: Config, spec: fs.FeatureSpec, world: World, model: Any, valid: Any
+    config: Config, world: World, model: Any, valid: Any, grouping: Grouping | None
 ) -> Evaluator | None:
     """Returns the evaluator of the validation data; None without them and in `--mode predict`."""
     from nn.metrics.evaluator import ClickEvaluator
 
     if not valid or config.run.mode == "predict":
         return None
-    groups = _group_column(config, spec)
-    return ClickEvaluator(model, valid, config.evaluation.auc_thresholds, world, groups)
+    return ClickEvaluator(model, valid, config.evaluation.auc_thresholds, world, grouping)
 
 
-def _group_column(config: Config, spec: fs.FeatureSpec) -> Callable[[Any], Any] | None:
-    """Returns the function that selects the ids of `--gauc_column` from the inputs of a batch."""
-    name = config.evaluation.gauc_column
-    if name is None or config.run.mode == "importance":
-        return None
+def _grouping(config: Config, spec: fs.FeatureSpec) -> Grouping | None:
+    """Returns the groups of samples by `--group_column`; None in modes that need none."""
     features = spec.channel(fs.CATEGORICAL_CHANNEL)
     hotness = dict(zip(features, spec.hotnesses(fs.CATEGORICAL_CHANNEL), strict=True))
-    if config.distribution.model_parallel_input:
+    single = [feature for feature in features if hotness[feature] == 1]
+    grouping = from_flags.grouping(config, spec, {"categorical": features}, single)
+    if grouping is not None and config.distribution.model_parallel_input:
         raise ValueError(
-            "--gauc_column needs the ids of each sample on its rank, and --nodata_parallel_input "
+            "--group_column needs the ids of each sample on its rank, and --nodata_parallel_input "
             "distributes them by table: leave one of them out"
         )
-    single = [feature for feature in features if hotness[feature] == 1]
-    return from_flags.group_column(name, {"categorical": features}, single, spec.origin)
+    return grouping
 
 
 def model_config(config: Config, spec: fs.FeatureSpec, interaction: str | None = None) -> CTRConfig:

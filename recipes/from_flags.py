@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from distributed_embeddings.planner import MemoryBudget, Plan
 
     from dataloading.keys.kept_columns import KeptColumns
+    from nn.metrics.group_metrics import Grouping
 
 ASSUMED_DEVICE_MEMORY_GB = 80  # of --plan_only: NVIDIA's A100 and H100 of that size
 
@@ -67,33 +68,39 @@ def model_arguments(config: Config, device: Device, world: World) -> dict[str, A
     }
 
 
-def group_column(
-    name: str, channels: Mapping[str, Sequence[str]], allowed: Sequence[str], origin: str
-) -> Callable[[Any], Any]:
-    """Returns the function that selects the ids of `--gauc_column` from the inputs of a batch.
+def grouping(
+    config: Config, spec: FeatureSpec, channels: Mapping[str, Sequence[str]], allowed: Sequence[str]
+) -> Grouping | None:
+    """Returns the groups of samples by `--group_column`; None in modes that need none.
 
     Args:
-        name: The feature.
+        config: The flags.
+        spec: The data set.
         channels: For each field of the inputs its features, in the order of the inputs.
         allowed: Features with one id per sample.
-        origin: File of the feature spec, for the message.
 
     Raises:
         ValueError: The feature has no id per sample.
     """
+    from nn.metrics.group_metrics import Grouping
+    from recipes.original_ids import original_ids
+
+    name = config.evaluation.group_column
+    if name is None or config.run.mode not in ("train", "eval", "inference"):
+        return None
     if name not in allowed:
         some = ", ".join(allowed[:8]) + (", ..." if len(allowed) > 8 else "")
         raise ValueError(
-            f"--gauc_column {name}: expected a feature of {origin} with one id per sample: "
+            f"--group_column {name}: expected a feature of {spec.origin} with one id per sample: "
             f"{some or 'it has none'}"
         )
     field = next(field for field, features in channels.items() if name in features)
     index = list(channels[field]).index(name)
-
-    def select(inputs: Any) -> Any:
-        return getattr(inputs, field)[index]
-
-    return select
+    first_id = 0
+    if not is_drawn_from_flags(config):
+        first_id = original_ids(spec, name, spec.cardinality(name))[0].first_id
+    cutoffs = config.evaluation.group_cutoffs
+    return Grouping(name, lambda inputs: getattr(inputs, field)[index], first_id, cutoffs)
 
 
 def data_facts(train: Dataset | None, valid: Dataset | None) -> dict[str, int | str]:

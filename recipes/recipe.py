@@ -33,7 +33,7 @@ Evaluator: TypeAlias = "DatasetEvaluator | HeldOutAndTrainEvaluator"
 # Losses and metrics of a model that predicts clicks.
 METRICS = (
     *("auc", "best_auc", "best_reachable_auc", "log_loss"),
-    *("normalized_entropy", "pr_auc", "calibration", "gauc"),
+    *("normalized_entropy", "pr_auc", "calibration"),
 )
 
 

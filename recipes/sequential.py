@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from distributed_embeddings.planner import Plan
 
     from dataloading.histories.dataset import SequenceDataset
+    from nn.metrics.group_metrics import Grouping
     from nn.sequence.config import SequenceModelConfig
     from nn.sequence.model import SequenceModel
     from recipes.recommendation import Recommendation
@@ -62,10 +63,11 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
     else:
         train, valid, evaluated_train = open_data(config, spec, world)
     evaluator: Evaluator | None = None
+    grouping = None
     if valid is not None and config.run.mode != "predict":
-        groups = _group_column(config, spec)
+        grouping = _grouping(config, spec)
         thresholds = config.evaluation.auc_thresholds
-        evaluator = ClickEvaluator(model, valid, thresholds, world, groups)
+        evaluator = ClickEvaluator(model, valid, thresholds, world, grouping)
         if evaluated_train is not None:
             training = ClickEvaluator(model, evaluated_train, thresholds, world)
             evaluator = HeldOutAndTrainEvaluator(evaluator, training)
@@ -95,7 +97,7 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
         ),
         loss_terms=_loss_terms(shape),
         saves_epochs=True,
-        metrics=(*METRICS, "train_auc", "train_loss"),
+        metrics=(*METRICS, *(grouping.metrics if grouping else ()), "train_auc", "train_loss"),
         goal=Goal(threshold=config.evaluation.auc_threshold),
         kept=from_flags.kept_columns(config, spec, valid, world, _tables_of_histories(spec)),
         recommendation=recommendation,
@@ -179,14 +181,13 @@ def _tables_of_histories(spec: fs.FeatureSpec) -> dict[str, str]:
     }
 
 
-def _group_column(config: Config, spec: fs.FeatureSpec) -> Callable[[Any], Any] | None:
-    """Returns the function that selects the ids of `--gauc_column` from the inputs of a batch."""
-    if config.evaluation.gauc_column is None or config.run.mode == "importance":
+def _grouping(config: Config, spec: fs.FeatureSpec) -> Grouping | None:
+    """Returns the groups of samples by `--group_column`; None without it."""
+    if config.evaluation.group_column is None:
         return None
     channels = sequence_channels(spec, with_labels=True, with_negatives=False)
     groups = {"user": channels.user, "target": channels.target}
-    features = [*channels.user, *channels.target]
-    return from_flags.group_column(config.evaluation.gauc_column, groups, features, spec.origin)
+    return from_flags.grouping(config, spec, groups, [*channels.user, *channels.target])
 
 
 def _needs_negatives(config: Config) -> bool:

@@ -65,15 +65,21 @@ class EvaluationConfig:
         modes=("train", "eval", "importance", "inference"),
         read_when=_computes_auc,
     ).flag(None, "bins of an approximate AUC; memory is constant; by default the AUC is exact")
-    gauc_column: str | None = Rules(
+    group_column: str | None = Rules(
         recipes=RANKING + SEQUENTIAL,
         modes=("train", "eval", "inference"),
         read_when=_computes_auc,
     ).flag(
         None,
-        "categorical feature with one id per sample, such as the user; logs gauc, the mean AUC of "
-        "the samples of each of its ids",
+        "categorical feature with one id per sample, such as the user; logs gauc, ndcg@k, mrr@k "
+        "and hr@k, the quality of the order within the samples of each of its ids",
     )
+    group_cutoffs: tuple[int, ...] = Rules(
+        at_least=1,
+        recipes=RANKING + SEQUENTIAL,
+        modes=("train", "eval", "inference"),
+        used_with=(requires("group_column"),),
+    ).flag((5, 10), "numbers k of first places of ndcg@k, mrr@k and hr@k")
     importance_repeats: int = Rules(
         at_least=1, recipes=RANKING + SEQUENTIAL, modes=IMPORTANCE
     ).flag(3, "permutations of each feature; the importance is the mean over them")

@@ -10,7 +10,7 @@ from distributed_embeddings.collectives import World
 
 from nn.metrics.calibration import Calibration
 from nn.metrics.classification import make_metrics
-from nn.metrics.group_auc import GroupAuc
+from nn.metrics.group_metrics import Grouping, GroupMetrics
 from nn.metrics.plausibility import LEAK
 from runtime.cluster.failure import stack_sample
 from runtime.logs import plots
@@ -115,7 +115,7 @@ class ClickEvaluator(DatasetEvaluator):
     Args:
         model, dataset, world: See `DatasetEvaluator`.
         auc_thresholds: None for the exact areas under curves, otherwise the number of bins.
-        group_of: See `Scorer`; the mean AUC of these groups is computed, too.
+        grouping: Groups of samples, whose metrics (`GroupMetrics`) are computed, too.
 
     Attributes:
         calibration: Calibration of the last evaluation, over all ranks.
@@ -127,40 +127,39 @@ class ClickEvaluator(DatasetEvaluator):
         dataset,
         auc_thresholds: int | None = None,
         world: World | None = None,
-        group_of: Callable[[Any], tf.Tensor] | None = None,
+        grouping: Grouping | None = None,
     ):
-        super().__init__(model, dataset, world, group_of)
+        super().__init__(model, dataset, world, grouping and grouping.column_of)
         self._auc_thresholds = auc_thresholds
-        self._has_groups = group_of is not None
+        self._grouping = grouping
         self._curve = None
         self.calibration = Calibration()
 
     def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:
-        """Yields the metrics of `Scores`, of them "auc_error_bound" only with bins, and "gauc" of
-        samples with groups; see the base class.
+        """Yields the metrics of `Scores`, of them "auc_error_bound" only with bins, and those of
+        groups; see the base class.
         """
         self._curve = None
         metrics = make_metrics(self._auc_thresholds, self._world)
         metrics.calibration = Calibration()
-        group_auc = GroupAuc(self._world)
+        of_groups = GroupMetrics(self._grouping, self._world) if self._grouping else None
         iterator = iter(self.dataset.dataset())
         for _ in range(self.num_batches):
             if stopped():
                 return
             labels, logits, weights, groups = self._scorer.score_next(iterator)
             metrics.update(labels, logits, weights)
-            if groups is not None:
-                group_auc.add(groups, labels, logits, weights)
+            if of_groups is not None:
+                of_groups.add(groups, labels, logits, weights)
             stack_sample.record_progress()
         scores = metrics.result()
-        gauc = group_auc.result() if self._has_groups else None
+        group_values = of_groups.result() if of_groups else {}
         self.calibration = metrics.calibration.over(self._world)
         self._curve = metrics.roc_curve()  # now: it is collective, and the chief draws alone
-        self.notes = scores.notes
+        self.notes = {**scores.notes, **(of_groups.notes if of_groups else {})}
         for name in ("auc", "log_loss", "normalized_entropy", "pr_auc", "calibration"):
             yield name, getattr(scores, name)
-        if gauc is not None:
-            yield "gauc", gauc
+        yield from group_values.items()
         if self._auc_thresholds is not None:
             yield "auc_error_bound", scores.auc_error_bound
 

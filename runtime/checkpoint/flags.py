@@ -10,6 +10,8 @@ _SIZES = {"synthetic_dataset_train_batches", "synthetic_dataset_valid_batches"}
 
 # Flags of earlier versions, which have no counterpart.
 _REMOVED = {"embedding_backend", "elastic"}
+# Flags that have another name now.
+_RENAMED = {"gauc_column": "group_column"}
 
 
 def adopt_flags(config: Config, description: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,7 +143,8 @@ def _flags_of(description: Mapping[str, Any], where: str) -> tuple[dict[str, Any
     if not isinstance(remembered, dict) or not isinstance(flags, dict):
         raise ValueError(f"{where} does not specify its model (model_flags)")
     remembered = {name: canonical_value(name, value) for name, value in remembered.items()}
-    return remembered, {name: value for name, value in flags.items() if name not in _REMOVED}
+    kept = {name: value for name, value in flags.items() if name not in _REMOVED}
+    return remembered, {_RENAMED.get(name, name): value for name, value in kept.items()}
 
 
 def _checked(config: Config, adopted: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ _PANELS = {
     "Loss of evaluations": ("log_loss", "test_loss", "validation_loss"),
     "AUC": ("auc", "test_auc", "validation_auc"),
     "Hit rate": ("hr@",),
+    "NDCG": ("ndcg@",),
 }
 
 

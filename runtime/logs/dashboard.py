@@ -13,10 +13,10 @@ from dataloading.spec.data_set_files import CHECKS_FILE
 from runtime.files.outputs import output_file
 from runtime.logs.compare import LOG_FILE, RunRecord, draw_curves, metric_texts, read_run
 
-# Metrics of the overview, if one of the runs has them.
+# Patterns of the metrics of the overview, if one of the runs has them.
 _OVERVIEW = (
     *("auc", "test_auc", "validation_auc", "log_loss", "test_loss", "validation_loss"),
-    *("hr@10", "ndcg@10", "best_auc", "best_auc_step", "steps"),
+    *("gauc", r"ndcg@\d+", r"hr@\d+", "best_auc", "best_auc_step", "steps"),
     *("throughput", "elapsed_s"),
 )
 # Runs whose curves are in one picture: more are hard to distinguish.
@@ -99,9 +99,10 @@ def _overview(records: Sequence[RunRecord], folder: Path) -> str:
     metrics = [metric_texts(record) for record in records]
     labels = {
         record.label(name): None
-        for name in _OVERVIEW
+        for pattern in _OVERVIEW
         for record in records
-        if name in record.metrics()
+        for name in record.metrics()
+        if re.fullmatch(pattern, name)
     }
     rows = []
     for number, (record, values) in enumerate(zip(records, metrics, strict=True)):

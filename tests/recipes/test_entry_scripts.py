@@ -14,8 +14,8 @@ import main as entry
 from config import Config, parse
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.spec.feature_spec import FeatureSpec
-from nn.metrics.group_auc import GroupAuc
-from runtime.checkpoint.flags import adopt_flags
+from nn.metrics.group_metrics import Grouping, GroupMetrics
+from runtime.checkpoint.flags import adopt_flags, resume_flags
 from runtime.logs.run_folder import make_run_dir
 from training import errors, schedule
 
@@ -451,14 +451,21 @@ def test_invalid_checkpoint_flags(change, message):
         adopt_flags(config, saved)
 
 
+def test_renamed_flag_of_a_checkpoint():
+    config = parse(["x", "--dataset_path=data"], "dlrm")
+    saved = {"recipe": "dlrm", "model_flags": {}, "flags": {"gauc_column": "user"}}
+    adopted, _ = resume_flags(config, saved, "ck")
+    assert adopted["group_column"] == "user" and "gauc_column" not in adopted
+
+
 def test_binned_auc(tiny, trained, tmp_path):
     _, binned = in_process(tmp_path, f"--dataset_path={tiny}", *TINY, "--auc_thresholds=8000")
     assert abs(trained[1]["auc"] - binned["auc"]) <= binned["auc_error_bound"] + 1e-9
 
 
-def test_gauc(tiny, trained, tmp_path):
+def test_group_metrics(tiny, trained, tmp_path):
     restored = (*trained[0], "--eval_mapping=train")
-    flags = ("--mode=eval", "--gauc_column=cat_1")
+    flags = ("--mode=eval", "--group_column=cat_1", "--group_cutoffs=1,20")
     _, metrics = in_process(tmp_path / "eval", *restored, *flags)
     scores = tmp_path / "scores.npy"
     flags = ("--mode=predict", f"--predictions_path={scores}")
@@ -466,20 +473,21 @@ def test_gauc(tiny, trained, tmp_path):
     spec = FeatureSpec.from_yaml(tiny / "feature_spec.yaml")
     (batch,) = RawBinaryDataset(spec, "train", 1000).dataset()
     groups, labels = batch.inputs.categorical[1], batch.labels
-    gauc = GroupAuc()
-    gauc.add(groups, labels, np.load(scores), np.ones(1000))
-    assert metrics["gauc"] == pytest.approx(gauc.result(), abs=1e-6)
+    expected = GroupMetrics(Grouping("cat_1", None, cutoffs=(1, 20)))
+    expected.add(groups, labels, np.load(scores), np.ones(1000))
+    for name, value in expected.result().items():
+        assert metrics[name] == pytest.approx(value, abs=1e-6)
     assert abs(metrics["gauc"] - metrics["auc"]) > 1e-4
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--gauc_column=num_0",), "expected a feature of .* one id per sample: cat_0, cat_1"),
-        (("--gauc_column=cat_0", "--nodata_parallel_input"), "ids of each sample on its rank"),
+        (("--group_column=num_0",), "expected a feature of .* one id per sample: cat_0, cat_1"),
+        (("--group_column=cat_0", "--nodata_parallel_input"), "ids of each sample on its rank"),
     ],
 )
-def test_bad_gauc_column(tiny, tmp_path, capsys, flags, message):
+def test_bad_group_column(tiny, tmp_path, capsys, flags, message):
     code, _ = in_process(tmp_path, f"--dataset_path={tiny}", *TINY, *flags)
     assert code == errors.USER_ERROR
     assert re.search(message, " ".join(capsys.readouterr().err.split()))

@@ -94,9 +94,9 @@ def test_train_and_evaluate(model, rows, tmp_path):
 def test_eval_predict_and_inference(rows, trained, tmp_path):
     save, summary, _ = trained
     load = f"--load_checkpoint_path={save}"
-    flags = ("--mode=eval", "--eval_mapping=train", "--gauc_column=user_id")
+    flags = ("--mode=eval", "--eval_mapping=train", "--group_column=user_id")
     on_train = run(rows, tmp_path / "b", load, *flags)
-    assert 0.4 < on_train["gauc"] < 1
+    assert 0.4 < on_train["gauc"] < 1 and 0 < on_train["ndcg@5"] <= on_train["hr@10"] <= 1
     assert on_train["train_auc"] == pytest.approx(summary["train_auc"], abs=1e-6)
     measured = run(rows, tmp_path / "inference", load, "--mode=inference", "--max_steps=3")
     assert measured["test_auc"] == pytest.approx(summary["test_auc"], abs=1e-6)

@@ -105,7 +105,7 @@ def test_overview_of_splits(tmp_path):
     """Columns of test and validation differ; SIM has other names."""
     for name, split, metrics in (
         ("a", "validation", {"auc": 0.5}),
-        ("b", "test", {"auc": 0.25}),
+        ("b", "test", {"auc": 0.25, "ndcg@5": 0.375, "ndcg@x": 0.3}),
         ("c", "test", {"test_auc": 0.75, "test_loss": 0.125}),
     ):
         with RunLogger(tmp_path / name / "log.json", {"mode": "train"}) as log:
@@ -115,5 +115,7 @@ def test_overview_of_splits(tmp_path):
     assert write_dashboard(tmp_path, tmp_path / "page.html") == (3, 0)
     overview = (tmp_path / "page.html").read_text().partition("<h2>Runs</h2>")[0]
     header = re.findall("<th>(.*?)</th>", overview)
-    assert sorted(header[5:]) == ["auc (test)", "auc (validation)", "test_auc", "test_loss"]
-    assert all(text in overview for text in ("0.50000", "0.25000", "0.75000", "0.12500"))
+    names = ["auc (test)", "auc (validation)", "ndcg@5 (test)", "test_auc", "test_loss"]
+    assert sorted(header[5:]) == names
+    values = ("0.50000", "0.25000", "0.37500", "0.75000", "0.12500")
+    assert all(text in overview for text in values)
