@@ -20,6 +20,7 @@ from preproc.encoding.profile import ColumnProfile
 
 TRANSFORMATIONS = ("none", "standardize", "log", "quantile")
 MAX_QUANTILES = 1000
+NUM_BINS = 32  # of a model, for numbers of which a profile does not list all values
 MEAN = "mean"  # a fill value
 _LARGEST = float(np.finfo(np.float32).max)  # a model gets float32
 _FILL = (
@@ -93,7 +94,7 @@ class Number(FeatureEncoding):
                 raise InvalidValue(int(np.argmax(is_missing)), "no value", _FILL)
             raw = np.where(is_missing, self.fill, raw)
         with np.errstate(over="ignore"):
-            transformed = self._transform(raw)
+            transformed = self.transform(raw)
             stored = transformed.astype(self.dtype)
         largest = min(_LARGEST, float(np.finfo(self.dtype).max))
         is_bad = ~(np.abs(stored) <= largest)
@@ -109,7 +110,8 @@ class Number(FeatureEncoding):
             arrays[self.indicator] = is_missing.astype(self.dtype)
         return arrays
 
-    def _transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns numbers without missing values, before they are rounded to `dtype`."""
         if self.transformation == "none":
             return values
         if self.transformation == "quantile":
@@ -255,6 +257,52 @@ def _filled(
             "in the training: leave it out"
         )
     return dataclasses.replace(feature, fill=value)
+
+
+def bin_edges(
+    encodings: Iterable[FeatureEncoding],
+    profile: Mapping[str, ColumnProfile],
+    features: Sequence[str],
+    hotnesses: Sequence[int],
+) -> list[NDArray[np.float32]] | None:
+    """Returns the edges of the bins of numerical features, as a data set stores their values.
+
+    A number with few different values in train has a bin between each two of them, another one
+    `NUM_BINS` bins of about equally many values, fewer where quantiles are equal; the indicator of
+    missing values has one bin, from 0 to 1. Values outside belong to the first or the last bin.
+
+    Args:
+        encodings, profile: of an encoder; vocabularies need no values (`folder.read`).
+        features: names of the features.
+        hotnesses: values per sample of each feature.
+
+    Returns:
+        Ascending edges, at least two, for each value of a sample; None if a feature is not a number
+        of the encoder, or has no statistics in its profile.
+    """
+    makers = {name: encoding for encoding in encodings for name in encoding.features}
+    result: list[NDArray[np.float32]] = []
+    for feature, hotness in zip(features, hotnesses, strict=True):
+        number = makers.get(feature)
+        if not isinstance(number, Number):
+            return None
+        values = _raw_edges(profile.get(number.column))
+        if feature == number.indicator:
+            edges = np.array([0, 1], np.float32)
+        elif len(values):
+            edges = np.unique(number.transform(values).astype(number.dtype).astype(np.float32))
+        else:
+            return None
+        result += [edges if len(edges) > 1 else np.append(edges, edges + 1)] * hotness
+    return result
+
+
+def _raw_edges(profile: ColumnProfile | None) -> NDArray[np.float64]:
+    """Returns all values of a column, or quantiles; none without statistics."""
+    if profile is None or profile.values or not profile.quantiles:
+        return np.array(profile.values if profile else (), np.float64)
+    ranks = np.linspace(0, len(profile.quantiles) - 1, NUM_BINS + 1)
+    return np.interp(ranks, np.arange(len(profile.quantiles)), profile.quantiles)
 
 
 def _check_ascending(

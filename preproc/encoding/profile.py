@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-MAX_QUANTILES, MAX_FREQUENT = 101, 20
+MAX_QUANTILES, MAX_FREQUENT, MAX_VALUES = 101, 20, 64
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class ColumnProfile:
         quantiles: of numbers, ascending from the minimum to the maximum at equal steps of
             probability, at most `MAX_QUANTILES`; those of a sample of a large table in which most
             numbers are different.
+        values: all different numbers, ascending, where there are at most `MAX_VALUES`.
         frequent: the most frequent values and their counts, by falling count, at most
             `MAX_FREQUENT`.
     """
@@ -30,6 +31,7 @@ class ColumnProfile:
     mean: float | None = None
     deviation: float | None = None
     quantiles: tuple[float, ...] = ()
+    values: tuple[float, ...] = ()
     frequent: tuple[tuple[str, int], ...] = ()
 
     @property
@@ -46,5 +48,5 @@ class ColumnProfile:
     def from_json(cls, values: Mapping[str, Any]) -> "ColumnProfile":
         """Returns the profile that `to_json` describes."""
         frequent = tuple((value, count) for value, count in values.get("frequent", ()))
-        quantiles = tuple(values.get("quantiles", ()))
-        return cls(**{**values, "frequent": frequent, "quantiles": quantiles})
+        lists = {name: tuple(values.get(name, ())) for name in ("quantiles", "values")}
+        return cls(**{**values, **lists, "frequent": frequent})

@@ -80,6 +80,12 @@ def moments(engine: Engine, numbers: ir.Table, log: bool = False) -> Moments:
     return Moments(first["count"], rounded, round(deviation / step) * step, *ends)
 
 
+def few_values(engine: Engine, numbers: ir.Table, most: int) -> tuple[float, ...]:
+    """Returns the different values of `numbers_of`, ascending; none of more than `most`."""
+    rows = engine.fetch(numbers.order_by("x").limit(most + 1).select("x"))
+    return tuple(map(float, rows["x"].to_pylist())) if len(rows) <= most else ()
+
+
 def quantiles(engine: Engine, numbers: ir.Table, num_steps: int) -> list[float]:
     """Returns num_steps + 1 values at equally spaced ranks of `numbers_of`, the least first."""
     count = fetch_row(engine, numbers.agg(count=numbers.n.sum()))["count"]

@@ -12,7 +12,7 @@ import pyarrow as pa
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import FeatureEncoding, HashBuckets, Identity, Label, smallest_dtype
 from preproc.encoding.numbers import MEAN, Bins, Number
-from preproc.encoding.profile import ColumnProfile
+from preproc.encoding.profile import MAX_VALUES, ColumnProfile
 from preproc.encoding.vocabulary import Vocabulary
 from preproc.engines.engine import Engine, count_rows, fetch_row
 from preproc.fitting import distribution
@@ -117,7 +117,8 @@ class Fit:
         missing = max(0, self._num_values(request) - moments.count)
         quantiles = functools.partial(distribution.quantiles, self.engine, ranked)
         steps = quantiles(NUM_STEPS)
-        self._profile(request, missing, moments, tuple(steps))
+        values = distribution.few_values(self.engine, ranked, MAX_VALUES)
+        self._profile(request, missing, moments, tuple(steps), values)
         if transformation == BINS:
             least, *inner, _ = quantiles(_NUM_BINS) or (0, 0)
             # No bin below the least value, whose vector would not be trained.
@@ -143,7 +144,7 @@ class Fit:
             deviation=own.deviation,
             quantiles=tuple(ranks),
             fill=None if fill is None else float(fill),
-            indicator=f"{request.name}_missing" if request.indicator and missing else None,
+            indicator=indicator_name(request.name) if request.indicator and missing else None,
         )
 
     def _vocabulary(self, request: FeatureRequest) -> Vocabulary:
@@ -254,6 +255,7 @@ class Fit:
         missing: int,
         moments: distribution.Moments | None = None,
         quantiles: tuple[float, ...] = (),
+        values: tuple[float, ...] = (),
         frequent: tuple[tuple[str, int], ...] = (),
         unknown: float | None = None,
     ) -> None:
@@ -264,8 +266,14 @@ class Fit:
             mean=None if moments is None else moments.mean,
             deviation=None if moments is None else moments.deviation,
             quantiles=quantiles,
+            values=values,
             frequent=frequent,
         )
+
+
+def indicator_name(feature: str) -> str:
+    """Returns the name of the feature that marks missing values of another one."""
+    return f"{feature}_missing"
 
 
 def largest_id(

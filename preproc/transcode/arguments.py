@@ -144,8 +144,11 @@ def parser() -> argparse.ArgumentParser:
     help_text = "with --grow: allow more than half of the values of a feature to be new"
     add("--allow_mostly_new", action="store_true", help=help_text)
     add("--split_seed", type=int, metavar="N", help="seed of --split (default 0)")
-    help_text = "with --fill_missing: a feature NAME_missing, 0 or 1, for each filled one that "
-    add("--missing_indicator", action="store_true", help=help_text + "misses values in train")
+    help_text = "a feature NAME_missing, 0 or 1, for each filled number that misses values in "
+    help_text += "train; with --input this is the default"
+    add("--missing_indicator", action="store_true", help=help_text)
+    help_text = "with --input: fill missing numbers without a feature that marks them"
+    add("--no_missing_indicator", action="store_true", help=help_text)
     add("--strict", action="store_true", help=STRICT_HELP)
     help_text = "replace a data set at --output, at the end; its spec is --feature_spec_out"
     add("--overwrite", action="store_true", help=help_text)

@@ -21,7 +21,7 @@ from preproc.transcode.raw.spec import ID_CHANNELS
 NUM_COLUMNS = "columns_without_header"  # in the metadata of a data set of such files
 _FLAGS = (
     *("categorify", "hash_buckets", "frequency_threshold", "transform", "missing_indicator"),
-    *("missing_values", "positive", "label_above"),
+    *("no_missing_indicator", "missing_values", "positive", "label_above"),
 )
 
 

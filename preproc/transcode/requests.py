@@ -1,7 +1,7 @@
 """Encodings that flags and feature spec request of new data."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from dataloading.spec import rules
 from dataloading.spec.feature_spec import LABEL_CHANNEL, NUMERICAL_CHANNEL, TRAIN
@@ -99,8 +99,7 @@ def feature_requests(
     fills = parse_fill(default, numericals, spec.origin)
     transforms = dict.fromkeys(numericals, AUTO if is_table else NONE)
     transforms |= parse_transform(flags.transform, numericals, spec.origin)
-    if flags.missing_indicator and not fills:
-        raise ValueError("--missing_indicator marks filled values: expected --fill_missing")
+    marked = _marked(spec, flags, fills, is_table)
     if TRAIN not in spec.sources:
         fitted = (
             "mean" if MEAN in fills.values() else next(iter({*transforms.values()} - {NONE}), "")
@@ -127,7 +126,7 @@ def feature_requests(
                     kind=fit.NUMBER,
                     transformation=transformation,
                     fill=fills.get(name),
-                    indicator=flags.missing_indicator and name in fills,
+                    indicator=name in marked,
                 )
             )
         elif name in spec.channels[LABEL_CHANNEL]:
@@ -139,3 +138,22 @@ def feature_requests(
         else:
             requests.append(FeatureRequest(**common, kind=fit.IDENTITY, size=sizes[name]))
     return requests
+
+
+def _marked(
+    spec: RawSpec, flags: argparse.Namespace, fills: Collection[str], is_table: bool
+) -> set[str]:
+    """Returns the filled features whose missing values get an indicator.
+
+    By default those of a table; not where it has a column of the indicator's name.
+    """
+    if flags.missing_indicator and (flags.no_missing_indicator or not fills):
+        expected = "one of the two" if flags.no_missing_indicator else "--fill_missing"
+        other = " and --no_missing_indicator" * flags.no_missing_indicator
+        raise ValueError(f"--missing_indicator{other} marks filled values: expected {expected}")
+    if flags.missing_indicator:
+        return set(fills)
+    if flags.no_missing_indicator or not is_table:
+        return set()
+    taken = {*spec.features, *spec.unused}
+    return {name for name in fills if fit.indicator_name(name) not in taken}

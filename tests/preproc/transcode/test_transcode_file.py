@@ -65,7 +65,8 @@ def data_set(tmp_path_factory):
 def test_channels_by_hand(data_set):
     spec = spec_of(data_set / "out")
     channels = {name: channel for channel, names in spec.channel_spec.items() for name in names}
-    assert channels == {name: channel for name, (_, channel) in columns().items() if channel}
+    expected = {name: channel for name, (_, channel) in columns().items() if channel}
+    assert channels == expected | {"price_missing": "numerical"}
     assert [spec.hotness(name) for name in ("tags", "ids", "remark")] == [2, 2, 1]
     assert stored(data_set / "out", "ids")[:3] == [[2, 0], [3, 1], [4, 0]]
     assert spec.feature_spec["paid"]["dtype"] == "float32"
@@ -116,8 +117,9 @@ def test_equal_output_of_all_files(name, write_table, tmp_path):
     write_table(tmp_path / name)
     flags = ("--label=y", "--drop=day" if name == "partitions" else "--transform=auto")
     assert run(tmp_path / name, "--frequency_threshold=0", *flags, output=tmp_path / "out") == 0
-    channels = {"label": ("y",), "numerical": ("x",), "categorical": ("city",)}
+    channels = {"label": ("y",), "numerical": ("x", "x_missing"), "categorical": ("city",)}
     assert spec_of(tmp_path / "out").channel_spec == channels
+    assert stored(tmp_path / "out", "x_missing") == [0, 0, 1, 0]
     assert stored(tmp_path / "out", "y") == [1, 0, 1, 0]
     assert stored(tmp_path / "out", "city") == [1, 2, 1, 0]
     values = np.array([1.5, 2, 4])
@@ -308,7 +310,7 @@ def test_remedies_of_near_numbers(tmp_path, capsys):
     assert "row 101 (" in error and "% of the values are numbers, but not '?'" in error
     assert "--missing_values='?'" in error and "--categorical price" in error
     assert run(path, *flags, "--missing_values=?", output=tmp_path / "a") == 0
-    assert spec_of(tmp_path / "a").channel_spec["numerical"] == ("price",)
+    assert spec_of(tmp_path / "a").channel_spec["numerical"] == ("price", "price_missing")
     assert run(path, *flags, "--categorical=price", output=tmp_path / "b") == 0
     assert run(path, *flags, "--numerical=price", output=tmp_path / "x") == 2
     assert "but not '?'" in capsys.readouterr().err

@@ -80,6 +80,25 @@ def test_indicators(tmp_path):
     assert stored(tmp_path / "again", "price_missing") == [1, 0]
 
 
+def test_indicators_of_a_table(tmp_path, capsys):
+    """By default, but not next to a column of that name; `--no_missing_indicator` has none."""
+    path = tmp_path / "a.csv"
+    rows = "1,1.5,,1.5\n0,,2.5,0.5\n0,2.5,,1.5\n1,,3.5,0.5\n"
+    path.write_text("y,x,z,z_missing\n" + rows * 25)
+    assert run(path, "--label=y", output=tmp_path / "out") == 0
+    spec = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")
+    assert spec.channel("numerical") == ("x", "x_missing", "z", "z_missing")
+    assert stored(tmp_path / "out", "x_missing") == [0, 1, 0, 1] * 25
+    profile = encoder_of(tmp_path / "out").profile
+    assert profile["x"].values == (1.5, 2.5) and profile["z_missing"].values == (0.5, 1.5)
+    flags = ("--label=y", "--no_missing_indicator")
+    assert run(path, *flags, output=tmp_path / "none") == 0
+    spec = FeatureSpec.from_yaml(tmp_path / "none/feature_spec.yaml")
+    assert spec.channel("numerical") == ("x", "z", "z_missing")
+    assert run(path, *flags, "--missing_indicator", output=tmp_path / "x") == 2
+    assert "--no_missing_indicator marks" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("flag", ["--missing_indicator", "--transform=log", "--missing_values=x"])
 def test_flags_of_an_earlier_data_set(flag, tmp_path, capsys):
     message = f"{flag.partition('=')[0]} and --vocabulary: the encoding is that of"
@@ -260,7 +279,7 @@ def test_log_quantiles_and_bins(tmp_path):
     assert bins[-1] == 0 and bins[0] == 1 and bins[:-1] == sorted(bins[:-1])
     assert max(bins) == 64 and set(bins) == {*range(65)}
     spec = FeatureSpec.from_yaml(out / "feature_spec.yaml")
-    assert spec.channel("numerical") == ("log", "quantile")
+    assert spec.channel("numerical") == ("log", "log_missing", "quantile", "quantile_missing")
     assert spec.channel("categorical") == ("bins",) and spec.cardinality("bins") == 65
     assert run(path, f"--vocabulary={out}", output=tmp_path / "new") == 0
     assert stored(tmp_path / "new", "bins", "test") == bins
