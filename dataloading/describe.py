@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dataloading.formats.open_chunk import is_readable, open_chunk
 from dataloading.formats.split_tfrecords.dataset import length_faults
-from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE, spec_of_folders
+from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE, stored_spec
 from dataloading.histories.events import Events
 from dataloading.interactions.stored import length_of_lists, read_candidate_lists
 from dataloading.pipeline.chunk_reader import OpenChunk, spans_of
@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def describe(path: Path) -> int:
     """Prints what is in the data set of a feature spec; returns 0 for a whole one, else 1."""
-    spec = _as_stored(FeatureSpec.from_yaml(path))
+    spec = stored_spec(FeatureSpec.from_yaml(path))
     faults: list[str] = []
     for split in spec.source_spec:
         print("\n".join(describe_split(spec, split, faults)))
@@ -242,20 +242,6 @@ def _candidate_lists(spec: FeatureSpec, split: str, num_rows: int) -> str:
 def _size_bytes(spec: FeatureSpec, split: str) -> int:
     files = {spec.base_directory / file for c in spec.source_spec[split] for file in c.files}
     return sum(path.stat().st_size for path in files if path.is_file())
-
-
-def _as_stored(spec: FeatureSpec) -> FeatureSpec:
-    """Returns the spec, or that of the split TFRecords next to it if none of its files exist, as in
-    data sets of the original."""
-    chunks = [chunk for chunks in spec.source_spec.values() for chunk in chunks]
-    if any((spec.base_directory / file).is_file() for c in chunks for file in c.files):
-        return spec
-    try:
-        return spec_of_folders(spec)
-    except ValueError:
-        if chunks:
-            return spec  # its own files are missing
-        raise
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ ALLOWED = {
     "recipes/execution.py": RECIPES | {"deployment.export"},
     "recipes/api.py": RECIPES,
     "recipes/search": RECIPES,
+    "recipes/baseline": RECIPES - {"training"} | {"deployment.model.trained_model"},
     "recipes/loaded_model.py": {
         "dataloading.pipeline.batch",
         "deployment",
@@ -134,6 +135,9 @@ HOMES = {
     "mlflow": ("runtime/logs/mlflow_tracking.py",),
     "mlperf_logging": ("runtime/logs/mlperf.py",),
     "optuna": ("recipes/search/study.py",),
+    "lightgbm": ("recipes/baseline/gradient_boosting.py",),
+    "scipy": ("recipes/baseline/logistic.py",),
+    "sklearn": ("recipes/baseline/logistic.py",),
     "hypothesis": (),
     "tensorflow_dot_based_interact": (
         "nn/layers/fused_op.py",

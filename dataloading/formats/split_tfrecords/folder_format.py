@@ -86,6 +86,20 @@ def folders_of(spec: FeatureSpec) -> dict[str, tuple[str, ...]]:
     return {folder: features for folder, features in folders.items() if features}
 
 
+def stored_spec(spec: FeatureSpec) -> FeatureSpec:
+    """Returns the spec, or that of the split TFRecords next to it if none of its files exist, as in
+    data sets of the original."""
+    chunks = [chunk for chunks in spec.source_spec.values() for chunk in chunks]
+    if any((spec.base_directory / file).is_file() for c in chunks for file in c.files):
+        return spec
+    try:
+        return spec_of_folders(spec)
+    except ValueError:
+        if chunks:
+            return spec  # its own files are missing
+        raise
+
+
 def spec_of_folders(spec: FeatureSpec) -> FeatureSpec:
     """Returns the spec with a source_spec that names the split TFRecords next to it.
 
