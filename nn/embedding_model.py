@@ -81,7 +81,7 @@ class StatefulDropoutModel(EmbeddingModel):
     """Base of the models whose dropout resumes after a restart."""
 
     def __init__(self, *, name: str, dtype: str):
-        super().__init__(name=name, dtype=dtype)
+        super().__init__(name=name, dtype=dtype, autocast=False)  # numbers stay as they are
         # Steps with dropout so far: each leaves other units out, also after a restart.
         self.steps_seen = tf.Variable(0, dtype=tf.int64, trainable=False, name="steps_seen")
 

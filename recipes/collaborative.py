@@ -116,7 +116,7 @@ def _recommendation(
     """Returns the users of `--users` and the search of their items."""
     from dataloading.interactions.stored import touched_keys
     from nn.top_items import TopItemSearch
-    from recipes.original_ids import original_ids
+    from recipes.encoder.original_ids import original_ids
     from recipes.recommendation import Recommendation, SeenItems, user_ids
 
     (user,), (item,) = (spec.channel(channel) for channel in (fs.USER_CHANNEL, fs.ITEM_CHANNEL))

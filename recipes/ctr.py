@@ -10,6 +10,7 @@ from distributed_embeddings.collectives import World
 from config import Config, canonical_value, parse_embedding_dims
 from dataloading.spec import feature_spec as fs
 from recipes import from_flags
+from recipes.encoder.numerical_bins import count_bins, edges_of_numbers
 from recipes.recipe import METRICS, Dataset, Evaluator, Goal, Recipe
 from runtime.hardware.device import Device
 from runtime.hardware.memory import RankMemory
@@ -33,6 +34,7 @@ _VALIDATION_SPLIT = (
 SHAPE_FLAGS = (
     *("interaction", "embedding_dim", "bottom_mlp_dims", "top_mlp_dims"),
     *("num_cross_layers", "cross_layer_projection_dim"),
+    *("numerical_embedding", "numerical_bins", "wide", "members", "variant"),
 )
 
 # Names of flags in the release of October 2022.
@@ -64,9 +66,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         optimizers=model.create_optimizers(config.optimizer),
         evaluator=_evaluator(config, world, model, valid, grouping),
         metrics=(*METRICS, *(grouping.metrics if grouping else ())),
-        model_flags={
-            name: canonical_value(name, getattr(config.model, name)) for name in SHAPE_FLAGS
-        },
+        model_flags=_model_flags(config, model.config),
         facts={
             **from_flags.data_facts(train, valid),
             "tables": len(spec.channel(fs.CATEGORICAL_CHANNEL)),
@@ -96,11 +96,18 @@ def build_model(
         interaction, _ = choose_dot(interaction, device.kind)
     return CTRModel(
         model_config(config, spec, interaction),
+        edges=edges_of_numbers(config, spec),
         embedding_zeros=config.model.embedding_zeros_initializer,
         plan=plan or make_plan(config, spec, world.size, device.memory),
         model_parallel_input=config.distribution.model_parallel_input,
         **from_flags.model_arguments(config, device, world),
     )
+
+
+def _model_flags(config: Config, shape: CTRConfig) -> dict[str, Any]:
+    """Returns the flags that a checkpoint stores."""
+    flags = {name: canonical_value(name, getattr(config.model, name)) for name in SHAPE_FLAGS}
+    return flags | {"numerical_bins": shape.num_bins}
 
 
 def _saved_model_recipe(config: Config, spec: fs.FeatureSpec, world: World) -> Recipe:
@@ -178,6 +185,11 @@ def model_config(config: Config, spec: fs.FeatureSpec, interaction: str | None =
         interaction=interaction,
         num_cross_layers=config.model.num_cross_layers,
         cross_layer_projection_dim=config.model.cross_layer_projection_dim,
+        num_bins=count_bins(config, spec),
+        is_wide=config.model.wide,
+        num_members=config.model.members,
+        dropout_rate=max(0.0, config.model.dropout_rate),
+        variant=config.model.variant,
     )
 
 
@@ -222,22 +234,9 @@ def make_plan(
         embedding_tables(shape),
         hotness=spec.hotnesses(fs.CATEGORICAL_CHANNEL) if shape.feature_names else (),
         has_wide_ids=any(spec.dtype(name).itemsize > 4 for name in shape.feature_names),
-        dense_bytes=_dense_step_bytes(shape, config.run.batch_size / world_size),
+        dense_bytes=shape.dense_step_bytes(config.run.batch_size / world_size),
     )
     return from_flags.plan_tables(config, use, world_size, memory)
-
-
-def _dense_step_bytes(shape: CTRConfig, batch_size: float) -> float:
-    """Returns the memory for the dense weights and for the activations of cross layers.
-
-    A dense weight has a gradient and at most two numbers of optimizer state. A cross layer keeps
-    its output and a product of the same width for the backward pass. All are float32.
-    """
-    weights = 4 * shape.num_dense_weights
-    if shape.interaction != "cross":
-        return 4 * weights
-    activations = 2 * shape.num_cross_layers * sum(shape.embedding_dims) * batch_size
-    return 4 * (weights + activations)
 
 
 def open_data(

@@ -83,7 +83,7 @@ def grouping(
         ValueError: The feature has no id per sample.
     """
     from nn.metrics.group_metrics import Grouping
-    from recipes.original_ids import original_ids
+    from recipes.encoder.original_ids import original_ids
 
     name = config.evaluation.group_column
     if name is None or config.run.mode not in ("train", "eval", "inference"):
@@ -264,7 +264,7 @@ def kept_columns(
     if names is None or valid is None or path is None or config.run.mode != "predict":
         return None
     from dataloading.keys import kept_columns as keys
-    from recipes.original_ids import decoders
+    from recipes.encoder.original_ids import decoders
 
     features, split = names.split(","), valid.split
     predictions.check_kept(path, [(feature,) for feature in features])

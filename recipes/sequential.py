@@ -71,7 +71,7 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
         if evaluated_train is not None:
             training = ClickEvaluator(model, evaluated_train, thresholds, world)
             evaluator = HeldOutAndTrainEvaluator(evaluator, training)
-    own_flags = {name: getattr(config.sequence, name) for name in SHAPE_FLAGS}
+    own_flags = {name: config.value(name) for name in SHAPE_FLAGS}
     return Recipe(
         model=model,
         train=train,
@@ -125,7 +125,7 @@ def _recommendation(
     from dataloading.histories.dataset import row_reader
     from nn.sequence.candidates import CandidateScorer
     from nn.top_items import TopItemSearch
-    from recipes.original_ids import original_ids
+    from recipes.encoder.original_ids import original_ids
     from recipes.recommendation import Recommendation, SeenItems, user_ids
 
     channels = sequence_channels(spec, with_labels=False, with_negatives=False)
@@ -260,15 +260,15 @@ def model_config(config: Config, spec: fs.FeatureSpec) -> SequenceModelConfig:
         top_k=sequence.gsu_top_k,
         gsu=sequence.gsu,
         attention=sequence.din_attention,
-        dropout_rate=max(0.0, sequence.dropout_rate),
-        variant=sequence.variant,
+        dropout_rate=max(0.0, config.model.dropout_rate),
+        variant=config.model.variant,
     )
 
 
 def optimizer_config(config: Config) -> OptimizerConfig:
     """Returns the flags of the optimizers; Adam of `--variant nvidia` moves all rows of tables."""
     flags = config.optimizer
-    is_dense = config.sequence.variant == "nvidia" and flags.optimizer == "adam"
+    is_dense = config.model.variant == "nvidia" and flags.optimizer == "adam"
     if is_dense and flags.embedding_optimizer == "auto":
         return dataclasses.replace(flags, embedding_optimizer="adam")
     return flags

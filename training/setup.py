@@ -19,6 +19,7 @@ from dataloading.spec.feature_spec import FeatureSpec
 from recipes.from_flags import load_feature_spec
 from recipes.recipe import Recipe
 from runtime.checkpoint import Index, best_of, describe, resolve
+from runtime.checkpoint.flags import shape_flags
 from runtime.checkpoint.resume import Start, find, set_up_flags
 from runtime.cluster import distributed, launcher
 from runtime.cluster.distributed import run_on_all_ranks
@@ -155,9 +156,7 @@ def with_preset(
 def _pinned_flags(config: Config, saved: Index | None) -> set[str]:
     pinned = set(config.explicit)
     if saved is not None:
-        is_whole = "dense" in saved.description.get("original_layout", {})
-        shape = ("embedding_dim", *(("bottom_mlp_dims", "top_mlp_dims") if is_whole else ()))
-        pinned |= set(saved.description.get("model_flags", shape))
+        pinned |= shape_flags(saved.description)
     if config.data.dataset_type == "synthetic":
         pinned.add("batch_size")  # the number of samples depends on it
     return pinned

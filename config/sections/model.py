@@ -6,6 +6,7 @@ from typing import Any
 
 from config.flag import FIXED, RANKING, SEQUENTIAL, TRAIN, Rules, Values, requires
 
+_BINS = requires("numerical_embedding", "bins")
 _CROSS = requires("interaction", "cross")
 _SIM = requires("model_type", "sim")
 
@@ -53,6 +54,40 @@ class ModelConfig:
     cross_layer_projection_dim: int = _ranking(at_least=1, used_with=(_CROSS,)).flag(
         512, "rank of the weight matrices of the cross layers"
     )
+    numerical_embedding: str = _ranking(choices=("none", "bins")).flag(
+        "none",
+        "vectors of the numerical features; none: the bottom MLP alone reads the numbers; bins: "
+        "each number becomes a vector, too, by a piecewise-linear encoding over the bins of the "
+        "data set's encoder (preproc.transcode); DLRM multiplies it with the other vectors, DCNv2 "
+        "reads it in place of the bottom MLP's output",
+    )
+    numerical_bins: int = _ranking(at_least=1, special=0, used_with=(_BINS,)).flag(
+        0, "largest number of bins of a numerical feature; 0: all of the data set's encoder"
+    )
+    wide: bool = _ranking().flag(
+        False,
+        "add a linear term of all features to the logit; each embedding table has one more column",
+    )
+    members: int = _ranking(at_least=1).flag(
+        1,
+        "members of an ensemble that share the hidden layers of the top MLP; the score is the mean "
+        "of theirs, and a step takes up to that many times as long",
+    )
+    variant: str = Rules(recipes=RANKING + SEQUENTIAL, choices=("paper", "nvidia")).flag(
+        "paper",
+        "formulas of the model; paper: after the papers, with the exceptions that "
+        "docs/explanation/differences.md lists; nvidia: those of NVIDIA's recipes: DLRM without "
+        "numerical features has no trained constant vector in place of the bottom MLP's output; "
+        "SIM's layers, loss and weight decay, and its --optimizer adam moves all rows of the "
+        "tables",
+    )
+    dropout_rate: float = Rules(
+        recipes=RANKING + SEQUENTIAL, at_least=0, below=1, special=-1, modes=TRAIN
+    ).flag(
+        -1.0,
+        "dropout rate of the hidden units of the MLPs; -1: no dropout; of DLRM and DCNv2 those of "
+        "the top MLP",
+    )
     embedding_trainable: bool = Rules(resume=FIXED, modes=TRAIN).flag(
         True, "update the embedding tables during training"
     )
@@ -69,12 +104,6 @@ class SequentialConfig:
         "sim",
         "type of the model; sim: search in the long history, DIEN over the short one; no_history: "
         "the user and the target item alone, a baseline",
-    )
-    variant: str = _sequential(choices=("paper", "nvidia")).flag(
-        "paper",
-        "formulas of layers, loss and weight decay; paper: after the papers, with the exceptions "
-        "that docs/explanation/differences.md lists; nvidia: those of NVIDIA's SIM recipe, and "
-        "--optimizer adam moves all rows of the tables",
     )
     stage_one_mlp_dims: tuple[int, ...] = _sequential(at_least=1, read_when=_searches_softly).flag(
         (200,), "hidden layers of the MLP over the search result (sim)"
@@ -101,9 +130,6 @@ class SequentialConfig:
     ).flag(
         "dot",
         "attention over the history (din); dot: inner product; unit: DIN's activation unit",
-    )
-    dropout_rate: float = _sequential(at_least=0, below=1, special=-1, modes=TRAIN).flag(
-        -1.0, "dropout rate of the hidden units of the MLPs; -1: no dropout"
     )
 
 

@@ -13,7 +13,7 @@ from deployment.model.trained_model import TrainedModel, tables_of
 from deployment.serving.interface import ServedFeature, ServedLookup, ServedTensor
 from nn.ncf.config import NCFConfig, embedding_tables
 from nn.ncf.model import NCFModel
-from recipes.original_ids import original_ids
+from recipes.encoder.original_ids import original_ids
 
 USER, ITEM = "user", "item"
 CANDIDATE_INPUT = ITEM

@@ -10,6 +10,7 @@ from distributed_embeddings.collectives import World
 from config import Config
 from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
+from nn.ctr import config as ctr_config
 from nn.ncf import config as ncf_config
 from nn.sequence import config as sequence_config
 from preproc.encoding.encoder import Encoder
@@ -149,7 +150,7 @@ def tables_of(trained: TrainedModel) -> list[tuple[str, int, int]]:
         return sequence_config.embedding_tables(shape)
     if trained.recipe == NCF:
         return ncf_config.embedding_tables(shape)
-    return list(zip(shape.feature_names, shape.cardinalities, shape.embedding_dims, strict=True))
+    return ctr_config.embedding_tables(shape)
 
 
 def evaluation_rows(trained: TrainedModel, batch_size: int, split: str = "auto"):

@@ -6,18 +6,24 @@ from typing import Any
 import tensorflow as tf
 from distributed_embeddings.layers.embedding import Embedding
 from distributed_embeddings.layers.weights import TableUniform
+from distributed_embeddings.seeds import derive_seed
 
 from nn.ctr.config import CTRConfig, embedding_tables
-from nn.embedding_model import EmbeddingModel, ModelOptions
+from nn.embedding_model import EmbeddingModel, ModelOptions, StatefulDropoutModel
+from nn.keras import keras
 from nn.layers.cross import CrossNetwork
 from nn.layers.dense import MLP
 from nn.layers.interaction import DotInteraction
+from nn.layers.members import MemberMLP, mean_member
+from nn.layers.piecewise_linear import PiecewiseLinear
+from runtime.checkpoint import VariableWeight, Weight
 
 
-class CTRModel(EmbeddingModel):
-    """Bottom MLP, embeddings, interaction, top MLP.
+class CTRModel(StatefulDropoutModel):
+    """Bottom MLP, embeddings, interaction, top MLP; optional parts are those of `CTRConfig`.
 
     Args:
+        edges: Edges of the bins of each numerical feature, see `PiecewiseLinear`.
         embedding_zeros: Whether tables start at zero.
         model_parallel_input: Whether a call gets the ids of this rank's own tables, of all ranks'
             samples.
@@ -28,6 +34,7 @@ class CTRModel(EmbeddingModel):
         self,
         config: CTRConfig,
         *,
+        edges: Sequence[Any] | None = None,
         embedding_zeros: bool = False,
         model_parallel_input: bool = False,
         **options: Any,
@@ -40,34 +47,80 @@ class CTRModel(EmbeddingModel):
             Embedding(
                 rows,
                 dim,
-                "zeros" if embedding_zeros else TableUniform(options.seed, name),
+                "zeros"
+                if embedding_zeros
+                else TableUniform(options.seed, name, int(config.is_wide)),
                 combiner="sum",
                 name=name,
             )
             for name, rows, dim in embedding_tables(config)
         ]
         self.embedding = options.distribute(tables, dp_input=not model_parallel_input)
-        self.bottom_mlp = None
+        self.numerical_embedding = self.linear = self.bottom_mlp = self.constant = None
         if config.num_numerical:
+            self._add_numerical_layers(edges, common)
+        if config.has_bottom_mlp:
             self.bottom_mlp = MLP(config.bottom_mlp_dims, name="bottom_mlp", **common)
+        if config.has_constant:
+            seed = derive_seed(options.seed, "constant")
+            normal = keras.initializers.RandomNormal(stddev=1.0, seed=seed)
+            self.constant = self.add_weight(
+                name="constant", shape=[config.embedding_dims[0]], initializer=normal
+            )
         if config.interaction == "cross":
             self.interaction = CrossNetwork(
                 config.num_cross_layers, config.cross_layer_projection_dim, name="cross", **common
             )
         else:
             self.interaction = DotInteraction(config.interaction, dtype=options.dtype)
-        self.top_mlp = MLP(config.top_mlp_dims, name="top_mlp", linear_output=True, **common)
+        if config.dropout_rate:  # a rank's samples are its own, and so are the dropped units
+            dropout_seed = derive_seed(options.seed, "dropout", options.world.rank)
+            common["dropout"] = config.dropout_rate, dropout_seed
+        if config.num_members > 1:
+            self.top_mlp = MemberMLP(
+                config.top_mlp_dims, config.num_members, name="top_mlp", **common
+            )
+        else:
+            self.top_mlp = MLP(config.top_mlp_dims, name="top_mlp", linear_output=True, **common)
         self._make_weights()
+
+    def _add_numerical_layers(self, edges, common: dict[str, Any]) -> None:
+        """Adds the vectors of numerical features, or their linear term."""
+        config = self.config
+        if config.num_bins:
+            self.numerical_embedding = PiecewiseLinear(
+                *(config.num_bins, config.number_dim + config.is_wide),
+                num_zeros=int(config.is_wide),
+                edges=edges,
+                name="numerical_embedding",
+                **common,
+            )
+        elif config.is_wide:
+            self.linear = keras.layers.Dense(
+                1, use_bias=False, kernel_initializer="zeros", name="linear", dtype=common["dtype"]
+            )
 
     def _make_weights(self) -> None:
         """Runs one sample without the lookup, which would be collective."""
         self.embedding.build(None)
-        width = sum(self.config.embedding_dims)
+        width = sum(dim for _, _, dim in embedding_tables(self.config))
         self.logits(
             tf.zeros([1, self.config.num_numerical]), tf.zeros([1, width], self.compute_dtype)
         )
 
-    def call(self, inputs: Sequence) -> tf.Tensor:
+    def weights_to_save(self) -> list[Weight]:
+        weights = super().weights_to_save()
+        if self.numerical_embedding is not None:
+            edges = self.numerical_embedding.edges
+            weights.insert(0, VariableWeight(f"dense/{self.name_of(edges)}", edges))
+        return weights
+
+    def optimizer_weights(self, optimizers) -> list[Weight]:
+        if self.config.dropout_rate:
+            return super().optimizer_weights(optimizers)
+        return EmbeddingModel.optimizer_weights(self, optimizers)
+
+    def call(self, inputs: Sequence, training: bool = False) -> tf.Tensor:
         """Scores samples; collective.
 
         Args:
@@ -75,9 +128,10 @@ class CTRModel(EmbeddingModel):
                 tensor per categorical feature, or, where samples differ in their number of ids, a
                 pair (values [sum of lengths], row splits int32 [batch + 1]); with
                 `model_parallel_input` those of this rank's lookups and all ranks' samples).
+            training: Whether to return the logits of all members, with dropout.
 
         Returns:
-            Logits of a click, [batch, 1] float32.
+            Logits of a click, [batch, 1] float32; in training [batch, num_members].
         """
         numerical, ids = inputs
         embeddings = None
@@ -89,29 +143,64 @@ class CTRModel(EmbeddingModel):
                 for pair in ids
             ]
             embeddings = self.embedding(tensors, concatenate=True)
-        return self.logits(numerical, embeddings)
+        step = None
+        if training and self.config.dropout_rate:
+            step = self.steps_seen.assign_add(1)
+        logits = self._member_logits(numerical, embeddings, step)
+        return logits if training else mean_member(logits)
 
     def logits(self, numerical: tf.Tensor, embeddings: tf.Tensor | None) -> tf.Tensor:
         """Scores samples whose ids were looked up before.
 
         Args:
             numerical: [batch, num_numerical] float.
-            embeddings: [batch, sum of embedding_dims] in the compute dtype; None in a model without
-                tables.
+            embeddings: [batch, sum of the tables' columns] in the compute dtype; None in a model
+                without tables.
 
         Returns:
             Logits of a click, [batch, 1] float32.
         """
+        return mean_member(self._member_logits(numerical, embeddings, step=None))
+
+    def _member_logits(
+        self, numerical: tf.Tensor, embeddings: tf.Tensor | None, step: tf.Tensor | None
+    ) -> tf.Tensor:
+        """Returns logits [batch, num_members] float32; `step` is that of dropout, or None."""
+        vectors, linear = self._vectors(numerical, embeddings)
         bottom = None
         if self.bottom_mlp is not None:
             bottom = self.bottom_mlp(tf.cast(numerical, self.compute_dtype))
+        if self.constant is not None:
+            constant = tf.cast(self.constant, self.compute_dtype)
+            bottom = tf.repeat(constant[tf.newaxis], tf.shape(vectors)[0], axis=0)
         if self.config.interaction == "cross":
-            parts = [part for part in (bottom, embeddings) if part is not None]
+            parts = [part for part in (bottom, vectors) if part is not None]
             crossed = self.interaction(tf.concat(parts, axis=1))
-        elif not self.config.feature_names:
+        elif not (dims := self.config.vector_dims):
             crossed = bottom
         else:
-            dim = self.config.embedding_dims[0]
-            shape = [-1, len(self.config.feature_names), dim]
-            crossed = self.interaction(tf.reshape(embeddings, shape), bottom)
-        return tf.cast(self.top_mlp(crossed), tf.float32)
+            crossed = self.interaction(tf.reshape(vectors, [-1, len(dims), dims[0]]), bottom)
+        logits = tf.cast(self.top_mlp(crossed, step), tf.float32)
+        return logits if linear is None else logits + linear
+
+    def _vectors(
+        self, numerical: tf.Tensor, embeddings: tf.Tensor | None
+    ) -> tuple[tf.Tensor | None, tf.Tensor | None]:
+        """Returns the vectors [batch, sum of vector_dims], and the linear term [batch, 1] float32;
+        each may be None."""
+        config, terms, vectors = self.config, [], embeddings
+        if self.numerical_embedding is not None:
+            numbers = self.numerical_embedding(numerical)
+            numbers = tf.reshape(numbers, [-1, numbers.shape[1] * numbers.shape[2]])
+            vectors = numbers if vectors is None else tf.concat([numbers, vectors], axis=1)
+        if self.linear is not None:
+            terms.append(self.linear(tf.cast(numerical, self.compute_dtype)))
+        if config.is_wide and config.vector_dims:
+            sizes = [size for dim in config.vector_dims for size in (dim, 1)]
+            parts = tf.split(vectors, sizes, axis=1)
+            vectors = tf.concat(parts[::2], axis=1)
+            terms += parts[1::2]
+        if not terms:
+            return vectors, None
+        terms = tf.cast(tf.concat(terms, axis=1), tf.float32)
+        return vectors, tf.reduce_sum(terms, axis=1, keepdims=True)

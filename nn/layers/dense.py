@@ -7,6 +7,7 @@ import tensorflow as tf
 from distributed_embeddings.seeds import derive_seed
 
 from nn.keras import keras
+from nn.layers.dropout import Dropout
 
 
 def sum_over_batch(rows: tf.Tensor) -> tf.Tensor:
@@ -109,6 +110,7 @@ class MLP(keras.layers.Layer):
     Args:
         dims: Width of each layer's output.
         linear_output: No ReLU after the last layer (its output are logits).
+        dropout: (rate, seed) after each ReLU in training; None: no dropout.
 
     Example:
         MLP((32, 8), seed=1, name="mlp")(tf.ones([64, 16])).shape  # (64, 8)
@@ -121,6 +123,7 @@ class MLP(keras.layers.Layer):
         seed: int,
         name: str,
         linear_output: bool = False,
+        dropout: tuple[float, int] | None = None,
         dtype: str = "float32",
     ):
         super().__init__(name=name, dtype=dtype)
@@ -129,9 +132,21 @@ class MLP(keras.layers.Layer):
             Dense(dim, name=f"dense_{i}", relu=not (linear_output and i == last), **common)
             for i, dim in enumerate(dims)
         ]
+        self.dropouts = []
+        if dropout is not None:
+            rate, seed = dropout[0], derive_seed(dropout[1], name)
+            self.dropouts = [
+                Dropout(rate, seed=seed, name=f"dropout_{i}", dtype=dtype)
+                for i in range(len(dims) - linear_output)
+            ]
 
-    def call(self, x: tf.Tensor) -> tf.Tensor:
-        """Maps [batch, n] to [batch, dims[-1]] in the compute dtype."""
-        for layer in self.stack:
+    def call(self, x: tf.Tensor, step: tf.Tensor | None = None) -> tf.Tensor:
+        """Maps [batch, n] to [batch, dims[-1]] in the compute dtype.
+
+        `step` is that of dropout, None without dropout.
+        """
+        for i, layer in enumerate(self.stack):
             x = layer(x)
+            if step is not None and i < len(self.dropouts):
+                x = self.dropouts[i](x, step)
         return x

@@ -8,10 +8,37 @@ from config import FIXED, OWN, TERABYTE, Config, canonical_value, flag_types, fl
 # Flags of generated data that set its size and not its content.
 _SIZES = {"synthetic_dataset_train_batches", "synthetic_dataset_valid_batches"}
 
+# Flags of the ranking models' shape that checkpoints of earlier versions, and those in the layout
+# of NVIDIA's recipe, do not store: their models have none of these parts.
+_EARLIER_RANKING_MODEL = {
+    "numerical_embedding": "none",
+    "numerical_bins": 0,
+    "wide": False,
+    "members": 1,
+    "variant": "nvidia",
+}
+
 # Flags of earlier versions, which have no counterpart.
 _REMOVED = {"embedding_backend", "elastic"}
 # Flags that have another name now.
 _RENAMED = {"gauc_column": "group_column"}
+
+
+def model_flags(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the flags of the model's shape that a checkpoint's description stores."""
+    remembered = description["model_flags"]
+    if "interaction" in remembered:
+        remembered = _EARLIER_RANKING_MODEL | remembered
+    return {name: canonical_value(name, value) for name, value in remembered.items()}
+
+
+def shape_flags(description: Mapping[str, Any]) -> set[str]:
+    """Returns the names of the flags of the model's shape that a checkpoint sets."""
+    if "original_layout" not in description:
+        return set(model_flags(description))
+    if "dense" not in description["original_layout"]:
+        return {"embedding_dim", "wide"}
+    return {"embedding_dim", "bottom_mlp_dims", "top_mlp_dims", *_EARLIER_RANKING_MODEL}
 
 
 def adopt_flags(config: Config, description: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,7 +102,7 @@ def adopt_original(config: Config, description: Mapping[str, Any]) -> dict[str, 
             f"{where} has tables and no MLPs (dense/config.json), which NVIDIA's recipe saves "
             "with them: train from it first, with --restore_checkpoint_path"
         )
-    adopted: dict[str, Any] = {}
+    adopted: dict[str, Any] = dict(_EARLIER_RANKING_MODEL) if shape else {"wide": False}
     dims = layout.get("embedding_dim")
     if dims is not None:
         dims = dims if isinstance(dims, list) else [dims]
@@ -142,9 +169,9 @@ def _flags_of(description: Mapping[str, Any], where: str) -> tuple[dict[str, Any
     remembered, flags = description.get("model_flags"), description.get("flags")
     if not isinstance(remembered, dict) or not isinstance(flags, dict):
         raise ValueError(f"{where} does not specify its model (model_flags)")
-    remembered = {name: canonical_value(name, value) for name, value in remembered.items()}
     kept = {name: value for name, value in flags.items() if name not in _REMOVED}
-    return remembered, {_RENAMED.get(name, name): value for name, value in kept.items()}
+    kept = {_RENAMED.get(name, name): value for name, value in kept.items()}
+    return model_flags(description), kept
 
 
 def _checked(config: Config, adopted: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from dataloading.spec.feature_spec import FeatureSpec
-from recipes.original_ids import decoders, original_ids
+from recipes.encoder.original_ids import decoders, original_ids
 from tests import tastes
 from tests.vocabularies import write_encoder
 

@@ -184,11 +184,15 @@ class TableUniform(keras.initializers.Initializer):
     """Uniform in +-sqrt(1 / rows of the table) (Naumov et al., 2019).
 
     Values depend only on the seed, the table's name and the row, not on the plan.
+
+    Args:
+        num_zeros: Last columns that start at zero; they leave the values of the others unchanged.
     """
 
-    def __init__(self, seed: int, table: str):
+    def __init__(self, seed: int, table: str, num_zeros: int = 0):
         self.seed = seed
         self.table = table
+        self.num_zeros = num_zeros
 
     def __call__(self, shape, dtype=tf.float32, partition_shape=None, partition_offset=(0, 0)):
         """Draws rows; `partition_offset` is a multiple of BLOCK_ROWS, and column 0."""
@@ -197,14 +201,18 @@ class TableUniform(keras.initializers.Initializer):
         seed, first = derive_seed(self.seed, self.table), partition_offset[0] // BLOCK_ROWS
         blocks = [
             tf.random.stateless_uniform(
-                [BLOCK_ROWS, dim], seed=[seed, first + number], minval=-limit, maxval=limit
+                [BLOCK_ROWS, dim - self.num_zeros],
+                seed=[seed, first + number],
+                minval=-limit,
+                maxval=limit,
             )
             for number in range(-(-rows // BLOCK_ROWS))
         ]
-        return tf.cast(tf.concat(blocks, axis=0)[:rows], dtype)
+        values = tf.cast(tf.concat(blocks, axis=0)[:rows], dtype)
+        return tf.pad(values, [[0, 0], [0, self.num_zeros]]) if self.num_zeros else values
 
     def get_config(self):
-        return {"seed": self.seed, "table": self.table}
+        return {"seed": self.seed, "table": self.table, "num_zeros": self.num_zeros}
 
 
 def copy(weight: TableWeight, values) -> None:

@@ -34,6 +34,8 @@ _SPARSE_DEFAULTS = {
     "concat_embedding": False,
     "cpu_offloading_threshold_gb": 75,
 }
+# Flags of a model that this layout can store; others have weights that NVIDIA's model lacks.
+_WITHOUT_PARTS = {"numerical_embedding": "none", "wide": False, "members": 1}
 # Their inputs are padded there with zeros, to a multiple of 8.
 _PADDED = ("dense/bottom_mlp.dense_0.kernel", "dense/top_mlp.dense_0.kernel")
 
@@ -110,7 +112,16 @@ def write(
     recipe, flags = index.description.get("recipe"), index.description["model_flags"]
     if recipe not in ("dlrm", "dcnv2"):
         raise ValueError(f"expected a checkpoint of dlrm.py or dcnv2.py, got one of {recipe}")
+    parts = [name for name, value in _WITHOUT_PARTS.items() if flags.get(name, value) != value]
     entries = index.weights
+    if "dense/constant" in entries:
+        parts.append("variant")
+    if parts:
+        raise ValueError(
+            "NVIDIA's models have no parts of "
+            + ", ".join(f"--{name} {flags[name]}" for name in parts)
+            + ": train without them (--variant nvidia)"
+        )
     tables = [name for name in entries if name.startswith("sparse/")]
     dense = {
         name: np.concatenate(list(values[name])).reshape(entries[name].shape)

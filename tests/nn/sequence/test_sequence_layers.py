@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from nn.layers.dropout import Dropout
 from nn.sequence.attention import (
     NUM_HEADS,
     ActivationUnit,
@@ -15,7 +16,7 @@ from nn.sequence.attention import (
 )
 from nn.sequence.dien import AuxiliaryOutputs, InterestEvolution
 from nn.sequence.loss import auxiliary_loss
-from nn.sequence.mlp import Classifier, Dropout, PReLU
+from nn.sequence.mlp import Classifier, PReLU
 from nn.sequence.search import LongHistory, hard_search, most_recent, select_top
 
 YES, NO = True, False

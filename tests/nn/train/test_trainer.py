@@ -159,7 +159,12 @@ def test_models_without_a_feature_kind(numerical, features, interaction):
     [
         ({"num_numerical": 0, "feature_names": ()}, "neither numerical nor categorical"),
         (
-            {"num_numerical": 0, "feature_names": ("a",), "embedding_dims": (4,)},
+            {
+                "num_numerical": 0,
+                "feature_names": ("a",),
+                "embedding_dims": (4,),
+                "variant": "nvidia",
+            },
             r"needs two features to multiply.*\(a\).*--interaction cross",
         ),
         ({"bottom_mlp_dims": ()}, "--bottom_mlp_dims is empty.*2 numerical features"),

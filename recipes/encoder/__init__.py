@@ -1,0 +1,1 @@
+"""Content of a data set's encoder that recipes read: original ids, bins of numbers."""
