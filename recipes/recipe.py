@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
     from distributed_embeddings.collectives import World
 
+    from config import Config
     from dataloading.interactions.candidates import CandidateDataset
     from dataloading.interactions.drawn_pairs import DrawnPairs
     from dataloading.interactions.sampled import SampledInteractions
@@ -32,26 +34,60 @@ Evaluator: TypeAlias = "DatasetEvaluator | HeldOutAndTrainEvaluator"
 
 # Losses and metrics of a model that predicts clicks.
 METRICS = (
-    *("auc", "best_auc", "best_reachable_auc", "log_loss"),
+    *("auc", "best_reachable_auc", "log_loss"),
     *("normalized_entropy", "pr_auc", "calibration"),
 )
+
+# Metrics of which lower values are better.
+_LOWER_IS_BETTER = ("log_loss", "normalized_entropy")
 
 
 @dataclass(frozen=True)
 class Goal:
-    """Metric by which evaluations are compared; higher is better.
+    """Metric by which evaluations are compared, and the threshold of one at which training stops.
 
     Attributes:
         metric: its name among those of the evaluator.
-        threshold: value at which training stops; None: training never stops early for it.
+        threshold: value of `threshold_metric` at which training stops; None: no threshold.
         flag: name of the flag that sets the threshold.
+        threshold_metric: metric of the threshold, whatever `metric` is; higher is better.
         reports_time_to_best: whether the summary has the epoch and the time of the best evaluation.
     """
 
     metric: str = "auc"
     threshold: float | None = None
     flag: str = "auc_threshold"
+    threshold_metric: str = "auc"
     reports_time_to_best: bool = False
+
+    def with_flags(self, config: Config, evaluator: Evaluator | None) -> Goal:
+        """Returns the goal of a training, whose metric `--metric` replaces.
+
+        Raises:
+            ValueError: the evaluator does not compute this metric.
+        """
+        metric = config.evaluation.metric
+        if metric is None or config.run.mode != "train":
+            return self
+        if evaluator is not None and metric not in evaluator.metrics:
+            is_of_groups = "auc" in evaluator.metrics and (metric == "gauc" or "@" in metric)
+            needs = "; metrics of groups need --group_column" if is_of_groups else ""
+            raise ValueError(
+                f"--metric: expected a metric of this training's evaluations, one of "
+                f"{', '.join(evaluator.metrics)}, got {metric!r}{needs}"
+            )
+        return replace(self, metric=metric)
+
+    @property
+    def lower_is_better(self) -> bool:
+        """True if a lower value of the metric is better."""
+        return self.metric in _LOWER_IS_BETTER
+
+    def is_better(self, value: float, best: float) -> bool:
+        """Returns whether a value is better than the best so far; NaN is worse than any number."""
+        if math.isnan(value) or math.isnan(best):
+            return math.isnan(best) and not math.isnan(value)
+        return value < best if self.lower_is_better else value > best
 
     @property
     def best_name(self) -> str:
@@ -79,7 +115,7 @@ class Recipe:
         model_flags: flags that a checkpoint stores so that this model can be built again.
         facts: sizes of model and data, for the log.
         notes: warnings about automatic choices; empty texts are skipped.
-        goal: metric by which evaluations are compared.
+        goal: metric by which evaluations are compared, without `--metric`.
         metrics: losses and metrics that are evaluated.
         loss_terms: terms of the loss to report, in addition to the loss itself.
         saves_epochs: whether a checkpoint is saved after every epoch.
@@ -133,5 +169,6 @@ class Recipe:
     def metric_splits(self) -> dict[str, str | None]:
         """Returns the split of each loss and metric in the log; None: training samples."""
         split = self.valid.split if self.valid else None
-        splits = {name: None if name.startswith("train_") else split for name in self.metrics}
+        names = (*self.metrics, self.goal.best_name)
+        splits = {name: None if name.startswith("train_") else split for name in names}
         return {**dict.fromkeys(("loss", *self.loss_terms)), **splits}

@@ -191,7 +191,7 @@ class TrainingLoop:
         self.epoch_log.log_evaluation(metrics, elapsed_s, seconds, self._epoch_has_ended())
         self.log_notes(self._evaluator().notes)
         position.add_evaluation(self.goal, metrics, elapsed_s)
-        self.mlperf.end_evaluation(metrics[self.goal.metric])
+        self.mlperf.end_evaluation(metrics[self.goal.threshold_metric])
         self.on_evaluation(metrics[self.goal.metric])
         if not self._is_over():
             self.mlperf.start_block()
@@ -237,17 +237,19 @@ class TrainingLoop:
     def summary(self) -> dict[str, Any]:
         """Logs why the training ended; returns the results of the run."""
         position, goal, best = self.position, self.goal, self.position.best
-        if best is not None and position.has_reached(goal):
+        if position.has_reached(goal):
+            metric = goal.threshold_metric
             self.log.message(
-                f"--{goal.flag} {goal.threshold} is reached: {goal.best_name} {best.value:.5f}"
+                f"--{goal.flag} {goal.threshold} is reached: best_{metric} "
+                f"{position.highest(metric):.5f}"
             )
         elif goal.threshold is not None and goal.threshold < 1:  # 1.0: no target was set
             self.log.message(f"--{goal.flag} {goal.threshold} was not reached")
         if self._patience_is_exhausted():
             self.log.message(
                 f"early stopping at step {position.step} of {self.total_steps}: "
-                f"{self.evaluation.early_stopping} evaluations in a row without a higher "
-                f"{goal.metric}"
+                f"{self.evaluation.early_stopping} evaluations in a row without a "
+                f"{'lower' if goal.lower_is_better else 'higher'} {goal.metric}"
             )
         if best is not None and (self.evaluation.early_stopping or self.best_folder):
             path = self.best_folder and self.best_folder.best_of_step(best.step)

@@ -258,6 +258,7 @@ def _build_recipe(
 
     def compose() -> Recipe:
         recipe = build(config, spec, world, device)
+        recipe.goal = recipe.goal.with_flags(config, recipe.evaluator)
         if start.resumes and start.path is not None and saved is not None:
             checkpoints.check_same_data(saved.description, config, recipe, spec, start.path)
         return recipe

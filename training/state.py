@@ -118,10 +118,13 @@ class Position:
         value = metrics[goal.metric]
         self.evaluated_step, self.metrics = self.step, metrics
         self.history["validation_loss"].append((self.step, metrics["log_loss"]))
-        self.history.setdefault(f"validation_{goal.metric}", []).append((self.step, value))
-        if self.best is None or math.isnan(self.best.value) or value > self.best.value:
+        for name in {goal.metric: None, goal.threshold_metric: None}:
+            if name in metrics:
+                self.history.setdefault(f"validation_{name}", []).append((self.step, metrics[name]))
+        best = math.nan if self.best is None else self.best.value
+        if math.isnan(best) or goal.is_better(value, best):
             self.best = Best(value, self.step, self.epoch, elapsed_s)
-        if goal.threshold is not None and value >= goal.threshold:
+        if goal.threshold is not None and metrics[goal.threshold_metric] >= goal.threshold:
             self.goal_reached_s = elapsed_s
 
     def on_grown_data(self) -> Position:
@@ -137,16 +140,25 @@ class Position:
         )
 
     def has_reached(self, goal: Goal) -> bool:
-        """Returns whether the best evaluation meets the goal's threshold."""
-        best, threshold = self.best, goal.threshold
-        return best is not None and threshold is not None and best.value >= threshold
+        """Returns whether an evaluation meets the goal's threshold."""
+        highest = self.highest(goal.threshold_metric)
+        return goal.threshold is not None and highest is not None and highest >= goal.threshold
+
+    def highest(self, metric: str) -> float | None:
+        """Returns the highest value of a metric (see `values_of`); None without one."""
+        values = (value for _, value in self.values_of(metric) if not math.isnan(value))
+        return max(values, default=None)
 
     def stale_evaluations(self, goal: Goal) -> int:
         """Returns the number of evaluations since the best one; NaN never improves."""
-        best, stale = -math.inf, 0
-        for _, value in self.history.get(f"validation_{goal.metric}", []):
-            best, stale = (value, 0) if value > best else (best, stale + 1)
+        best, stale = math.nan, 0
+        for _, value in self.values_of(goal.metric):
+            best, stale = (value, 0) if goal.is_better(value, best) else (best, stale + 1)
         return stale
+
+    def values_of(self, metric: str) -> list[tuple[int, float]]:
+        """Returns (step, value) of a metric that evaluations are compared by, or of a threshold."""
+        return self.history.get(f"validation_{metric}", [])
 
     def best_values(self, goal: Goal) -> dict[str, Any]:
         """Returns the best evaluation under the names of checkpoints and summaries."""

@@ -50,14 +50,21 @@ class EvaluationConfig:
     evals_per_epoch: int = _training(at_least=0, read_when=is_full_run).flag(
         1, "evaluations per epoch, evenly spaced; 0: none"
     )
+    metric: str | None = _training(read_when=is_full_run).flag(
+        None,
+        "metric by which evaluations are compared; that of --early_stopping, --keep_best and "
+        "recipes.search: auc, log_loss, normalized_entropy, pr_auc, or those of --group_column; "
+        "NCF: hr@k, ndcg@k or log_loss; log_loss and normalized_entropy are better if lower; by "
+        "default the AUC, NCF: the hit rate",
+    )
     early_stopping: int | None = _training(at_least=1).flag(
         None,
-        "evaluations without a better metric after which training stops; the metric is the AUC "
-        "(NCF: the hit rate); with --save_checkpoint_path the best checkpoint is kept, as with "
-        "--keep_best",
+        "evaluations without a better --metric after which training stops; with "
+        "--save_checkpoint_path the best checkpoint is kept, as with --keep_best",
     )
     auc_threshold: float | None = _training(above=0, at_most=1, recipes=RANKING + SEQUENTIAL).flag(
-        None, "AUC at which training stops; the time to reach it is reported"
+        None,
+        "AUC at which training stops; whatever --metric is; the time to reach it is reported",
     )
     auc_thresholds: int | None = Rules(
         at_least=2,
@@ -127,7 +134,7 @@ def check_evaluations(flags: Values) -> None:
     names = [
         n for n in ("auc_threshold", "early_stopping", "keep_best", "mlperf_log") if flags.value(n)
     ]
-    names += ["threshold"] if "threshold" in flags.explicit else []
+    names += [n for n in ("metric", "threshold") if n in flags.explicit]
     if names:
         raise ValueError(
             f"--{names[0]} acts on evaluations, and --evals_per_epoch is 0: set --evals_per_epoch "

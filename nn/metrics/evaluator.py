@@ -83,6 +83,11 @@ class DatasetEvaluator:
     def split(self) -> str:
         return self.dataset.split
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics by which evaluations can be compared: one value is better."""
+        raise NotImplementedError
+
     def with_dataset(self: AnyEvaluator, dataset) -> AnyEvaluator:
         """Returns the evaluator of other samples of the same form; it shares the compiled model."""
         evaluator = copy.copy(self)
@@ -134,6 +139,11 @@ class ClickEvaluator(DatasetEvaluator):
         self._grouping = grouping
         self._curve = None
         self.calibration = Calibration()
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        groups = self._grouping.metrics if self._grouping else ()
+        return ("auc", "log_loss", "normalized_entropy", "pr_auc", *groups)
 
     def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:
         """Yields the metrics of `Scores`, of them "auc_error_bound" only with bins, and those of
@@ -197,6 +207,10 @@ class HeldOutAndTrainEvaluator:
     @property
     def split(self) -> str:
         return self._held_out.split
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return self._held_out.metrics
 
     @property
     def notes(self) -> dict[str, str]:

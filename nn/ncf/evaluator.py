@@ -28,6 +28,10 @@ class HitRateEvaluator(DatasetEvaluator):
         super().__init__(model, dataset, world)
         self._k = k
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return (f"hr@{self._k}", f"ndcg@{self._k}", "log_loss")
+
     def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:
         """Yields "hr@k", "ndcg@k" (with the number) and "log_loss"; see the base class.
 

@@ -22,7 +22,7 @@ _OF_ONE_RUN = (
 # Flags that decide what is measured: metrics of trials that differ in them cannot be compared.
 _OF_ALL_TRIALS = (
     *("mode", "eval_mapping", "dataset_path", "feature_spec", "dataset_type", "flagfile"),
-    *("restore_checkpoint_path", "predictions_path", "log_filename", "mlflow_uri"),
+    *("restore_checkpoint_path", "predictions_path", "log_filename", "mlflow_uri", "metric"),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import multiprocessing
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from config.masking import mask_passwords
 from dataloading.spec.feature_spec import FeatureSpec
 from recipes.definition import Definition
 from recipes.from_flags import load_feature_spec
+from recipes.recipe import Goal
 from recipes.search import worker
 from recipes.search.checks import check_flags, check_model, check_names
 from recipes.search.space import Parameter
@@ -42,6 +44,7 @@ class Search:
         storage: file of its trials.
         num_trials: trials that are complete or pruned in the end, those of earlier runs included.
         num_workers: trials at a time.
+        metric: `--metric` of all trials; None: that of the recipe.
     """
 
     definition: Definition
@@ -51,6 +54,7 @@ class Search:
     storage: Path
     num_trials: int
     num_workers: int
+    metric: str | None = None
 
     @property
     def folder(self) -> Path:
@@ -65,17 +69,22 @@ class Search:
         return self.folder.with_name(f"{self.study}.flags")
 
     @property
-    def metric(self) -> str:
-        """Metric of evaluations that is maximized."""
+    def goal(self) -> Goal:
+        """Metric of evaluations by which trials are compared."""
         flag_set = self.definition.flags_of or self.definition.name
-        return "hit rate" if flag_set in COLLABORATIVE else "auc"
+        return Goal(self.metric or ("hit rate" if flag_set in COLLABORATIVE else "auc"))
 
     def config(self, *arguments: str) -> Config:
         """Returns the flags of a trial with further arguments."""
         definition = self.definition
         parts = (definition.defaults, definition.aliases, definition.flags_of)
-        argv = [definition.name, *self.arguments, *arguments]
+        argv = [definition.name, *self.arguments_of(arguments)]
         return configuration.parse(argv, definition.name, *parts)
+
+    def arguments_of(self, arguments: Sequence[str]) -> list[str]:
+        """Returns the flags of a trial with further arguments, as on a command line."""
+        metric = () if self.metric is None else (argument("metric", self.metric),)
+        return [*self.arguments, *metric, *arguments]
 
 
 def check(search: Search) -> tuple[Config, FeatureSpec | None]:
@@ -120,6 +129,8 @@ def run(search: Search) -> None:
         OSError: a file cannot be written, or a process of the search ended.
     """
     config, data = check(search)
+    chosen = with_preset(config, data)
+    search = dataclasses.replace(search, metric=chosen.evaluation.metric)
     search.folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(search.folder / ".lock")
     if not lock.acquire(blocking=False):
@@ -128,7 +139,7 @@ def run(search: Search) -> None:
             "another --study"
         )
     try:
-        study = _open_study(search, with_preset(config, data))
+        study = _open_study(search, chosen)
         with _workers(search) as connections:
             _run_trials(search, study, connections)
     finally:
@@ -137,14 +148,16 @@ def run(search: Search) -> None:
     if best is None:
         print("no trial is complete: repeat the search with more --trials")
         return
-    print(f"best: trial {best[0]}, validation {search.metric} {best[1]:.5f}: {search.best_flags}")
+    metric = f"validation {search.goal.metric} {best[1]:.5f}"
+    print(f"best: trial {best[0]}, {metric}: {search.best_flags}")
 
 
 def _open_study(search: Search, chosen: Config) -> Study:
     space = {p.flag: [p.kind, *p.values] for p in search.parameters}
     flags = [mask_passwords(argument) for argument in search.arguments]
-    description = {"recipe": search.definition.name, "flags": flags}
-    study = Study(search.study, search.storage, search.parameters, {**description, "space": space})
+    description: dict[str, Any] = {"recipe": search.definition.name, "flags": flags}
+    description |= {"space": space, "metric": search.goal.metric}
+    study = Study(search.study, search.storage, search.parameters, description, search.goal)
     if num_interrupted := study.fail_interrupted():
         print(f"{num_interrupted} interrupted trials of an earlier run do not count")
     start = {p.flag: p.start(chosen.value(p.flag)) for p in search.parameters}
@@ -186,7 +199,7 @@ def _run_trials(search: Search, study: Study, connections: Sequence[Connection])
             connection, trial = idle.pop(), study.start_trial()
             arguments = [argument(name, value) for name, value in trial.values.items()]
             folder = _folder_of(search, trial.number)
-            connection.send(([*search.arguments, *arguments], str(folder)))
+            connection.send((search.arguments_of(arguments), str(folder)))
             trials[connection] = trial
         if not trials:
             return
@@ -211,11 +224,11 @@ def _run_trials(search: Search, study: Study, connections: Sequence[Connection])
 
 def _end_trial(search: Search, study: Study, trial: Trial, kind: str, text: str | None) -> None:
     if kind == worker.DONE and math.isnan(trial.best):
-        kind, text = worker.FAILED, f"the {search.metric} is undefined: see its log"
+        kind, text = worker.FAILED, f"the {search.goal.metric} is undefined: see its log"
     if kind == worker.FAILED:
         study.fail(trial)
         raise ValueError(f"trial {trial.number} ({trial}): {text}")
-    metric = f"{search.metric} {trial.best:.5f}"
+    metric = f"{search.goal.metric} {trial.best:.5f}"
     if kind == worker.DONE:
         study.complete(trial, (_folder_of(search, trial.number) / FLAGS).read_text())
         best = study.best()
@@ -241,6 +254,7 @@ def _write_best(search: Search, study: Study) -> None:
     if best is None or flags is None:  # None: an earlier version has written the file
         return
     number, metric = best
-    header = f"# Trial {number} of the search {search.study}: validation {search.metric} {metric}\n"
+    measured = f"validation {search.goal.metric} {metric}"
+    header = f"# Trial {number} of the search {search.study}: {measured}\n"
     with output_file(search.best_flags) as stream:
         stream.write((header + flags).encode())

@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from recipes.recipe import Goal
 from recipes.search.space import Parameter
 
 _DESCRIPTION = "search"  # user attribute of a study: recipe, flags and space
+_EARLIER_METRIC = {"ncf": "hit rate"}  # of studies that do not store it, by recipe
 _FLAGS = "flags"  # user attribute of a complete trial: its complete flags, as a file of flags
 
 
 class Study:
-    """Trials of a search, which maximizes a metric.
+    """Trials of a search, which are compared by a metric.
 
     Values are chosen by the tree-structured Parzen estimator (Bergstra et al., 2011). A trial is
     pruned when its best metric so far is below the median of the others at that evaluation.
@@ -23,6 +25,7 @@ class Study:
         name: name of the study in the file.
         file: file of SQLite, which is created. Its earlier trials count.
         description: what the search consists of; equal in all runs of it.
+        goal: the metric.
 
     Raises:
         ValueError: the package is not installed, the file cannot be used, or the study in it is
@@ -35,6 +38,7 @@ class Study:
         file: Path,
         parameters: Sequence[Parameter],
         description: Mapping[str, Any],
+        goal: Goal,
     ):
         try:
             import optuna
@@ -44,12 +48,12 @@ class Study:
                 "install optuna)"
             ) from None
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self._parameters, self._states = parameters, optuna.trial.TrialState
+        self._parameters, self._states, self._goal = parameters, optuna.trial.TrialState, goal
         try:
             self._study = optuna.create_study(
                 storage=f"sqlite:///{file.resolve()}",
                 study_name=name,
-                direction="maximize",
+                direction="minimize" if goal.lower_is_better else "maximize",
                 load_if_exists=True,
                 sampler=optuna.samplers.TPESampler(multivariate=True, constant_liar=True),
                 pruner=optuna.pruners.MedianPruner(),
@@ -60,7 +64,9 @@ class Study:
         stored = self._study.user_attrs.get(_DESCRIPTION)
         if stored is None:
             self._study.set_user_attr(_DESCRIPTION, dict(description))
-        elif stored != dict(description):
+            return
+        stored = {"metric": _EARLIER_METRIC.get(stored["recipe"], "auc"), **stored}
+        if stored != dict(description):
             differences = [name for name in description if stored.get(name) != description[name]]
             raise ValueError(
                 f"--study {name}: {file} has a search of this name with other {differences[0]}: "
@@ -100,13 +106,14 @@ class Study:
 
     def _best_trial(self) -> Any:
         trials = self._study.get_trials(deepcopy=False, states=(self._states.COMPLETE,))
-        return max(trials, key=lambda trial: (trial.value, -trial.number), default=None)
+        sign = -1 if self._goal.lower_is_better else 1
+        return max(trials, key=lambda trial: (sign * trial.value, -trial.number), default=None)
 
     def start_trial(self) -> Trial:
         """Returns the next trial."""
         trial = self._study.ask()
         values = {parameter.flag: parameter.suggest(trial) for parameter in self._parameters}
-        return Trial(trial, values)
+        return Trial(trial, values, self._goal)
 
     def complete(self, trial: Trial, flags: str) -> None:
         """Ends a trial with its best metric and stores its flags: its folder may be removed."""
@@ -128,21 +135,22 @@ class Trial:
     Args:
         trial: that of Optuna.
         values: values of the flags that are varied.
+        goal: the metric of its evaluations.
 
     Attributes:
-        best: highest metric of its evaluations; NaN before the first one.
+        best: best metric of its evaluations; NaN before the first one.
         num_evaluations: number of evaluations so far.
     """
 
-    def __init__(self, trial: Any, values: Mapping[str, Any]):
-        self._trial, self.values = trial, values
+    def __init__(self, trial: Any, values: Mapping[str, Any], goal: Goal):
+        self._trial, self.values, self._goal = trial, values, goal
         self.number: int = trial.number
         self.best, self.num_evaluations = math.nan, 0
 
     def evaluated(self, metric: float) -> bool:
         """Adds the metric of an evaluation; returns whether the trial continues."""
         self.num_evaluations += 1
-        if not self.best >= metric:  # also of NaN
+        if self._goal.is_better(metric, self.best):
             self.best = metric
         self._trial.report(metric, self.num_evaluations)
         return not self._trial.should_prune()

@@ -13,10 +13,11 @@ from dataloading.spec.data_set_files import CHECKS_FILE
 from runtime.files.outputs import output_file
 from runtime.logs.compare import LOG_FILE, RunRecord, draw_curves, metric_texts, read_run
 
+_BEST = r"best_((pr_|g)?auc|log_loss|normalized_entropy|\w+@\d+)"  # by --metric
 # Patterns of the metrics of the overview, if one of the runs has them.
 _OVERVIEW = (
     *("auc", "test_auc", "validation_auc", "log_loss", "test_loss", "validation_loss"),
-    *("gauc", r"ndcg@\d+", r"hr@\d+", "best_auc", "best_auc_step", "steps"),
+    *("gauc", r"ndcg@\d+", r"hr@\d+", _BEST, f"{_BEST}_step", "steps"),
     *("throughput", "elapsed_s"),
 )
 # Runs whose curves are in one picture: more are hard to distinguish.

@@ -144,7 +144,7 @@ def log_names(recipe: str, mode: str, split: str | None, goal: str) -> LogNames:
         epoch={**_NCF_EPOCH, "log_loss": "validation_loss"},
         summary={
             **losses,
-            f"best_{goal}": "best_accuracy",
+            **({f"best_{goal}": "best_accuracy"} if goal.startswith("hr@") else {}),
             "time_to_best_s": "time_to_best_model",
             "time_to_threshold_s": "time_to_target",
         },

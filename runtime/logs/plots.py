@@ -15,6 +15,8 @@ from typing import Any
 
 from runtime.files.outputs import output_file
 
+# Series that the panel of the loss has: normalized entropy is a multiple of the log loss.
+_LOSSES = ("train_loss", *(f"validation_{n}" for n in ("loss", "log_loss", "normalized_entropy")))
 _TRAIN, _VALIDATION, _QUIET = "#9db4cc", "#1f5fa8", "#999999"
 _BEST = "#c8501e"
 _CLASSES = ("#7a8794", _VALIDATION)  # negatives, positives
@@ -55,17 +57,17 @@ def learning_curve(
 
     Args:
         path: the PNG; its folder is created.
-        history: points under "train_loss" (means since the previous point), "validation_loss" and a
-            metric to maximize, such as "validation_auc"; all are optional, and values that are not
-            finite are left out.
+        history: points under "train_loss" (means since the previous point), "validation_loss" and
+            the metrics of `--metric`, such as "validation_auc"; all are optional, and values that
+            are not finite are left out. The first metric that is not a loss is drawn.
         best_reachable_auc: of the evaluated split, if it is known.
         split: name of the evaluated split, which replaces "validation".
     """
-    losses = ("train_loss", "validation_loss")
-    metric = next((name for name in history if name not in losses), "validation_auc")
+    metrics = (name for name in history if name not in _LOSSES)
+    metric = next(metrics, "validation_auc")
     train, validation, quality = (
         [(step, value) for step, value in history.get(name, ()) if math.isfinite(value)]
-        for name in (*losses, metric)
+        for name in ("train_loss", "validation_loss", metric)
     )
     figure = make_figure(10 if quality else 5.5, 4)
     axes = figure.subplots(1, 2 if quality else 1, squeeze=False, sharex=True)[0]

@@ -1,4 +1,4 @@
-"""--early_stopping on two ranks: both stop at the same step, and one rank resumes it."""
+"""--early_stopping by log loss on two ranks: they stop at the same step; one rank resumes it."""
 
 import os
 
@@ -13,7 +13,7 @@ FAST = {"adagrad": "adam", "0.05": "0.02"}
 FLAGS = (
     *(FAST.get(flag, flag) for flag in SMALL),
     *("--early_stopping", "2", "--evals_per_epoch", "2", "--resume", "auto"),
-    *("--cpu", "--epochs", "20"),
+    *("--cpu", "--epochs", "20", "--metric", "log_loss"),
 )
 
 
@@ -26,12 +26,12 @@ def test_step_of_two_ranks(rows, run_recipes, tmp_path):
     run_recipes(1, {"one": command("one")})
     stopped = summary(tmp_path / "one.run")
     assert stopped["steps"] < 180
-    cut = ("--max_steps", stopped["best_auc_step"])
+    cut = ("--max_steps", stopped["best_log_loss_step"])
     run_recipes(2, {"two": command("two"), "cut": command("cut", *cut)})
     run_recipes(1, {"cut": command("cut", "--max_steps", "-1")})
     for name in ("two", "cut"):
         result = summary(tmp_path / f"{name}.run")
         assert result["steps"] == stopped["steps"], name
-        assert result["best_auc_step"] == stopped["best_auc_step"], name
+        assert result["best_log_loss_step"] == stopped["best_log_loss_step"], name
         link = os.readlink(tmp_path / name / "best")
-        assert link.endswith(f"-step-{stopped['best_auc_step']}"), name
+        assert link.endswith(f"-step-{stopped['best_log_loss_step']}"), name

@@ -32,6 +32,39 @@ def test_improvements(value, best, expected):
 
 
 @pytest.mark.parametrize(
+    ("value", "best", "expected"),
+    [
+        (0.4, 0.5, True),
+        (0.5, 0.5, False),
+        (0.6, 0.5, False),
+        (NAN, 0.5, False),
+        (0.9, NAN, True),
+        (NAN, NAN, False),
+    ],
+)
+@pytest.mark.parametrize("metric", ["log_loss", "normalized_entropy"])
+def test_lower_is_better(metric, value, best, expected):
+    assert Goal(metric).is_better(value, best) is expected
+
+
+def test_comparison_by_log_loss():
+    """The AUC rises while the log loss does; the threshold remains one of the AUC."""
+    goal, position = Goal("log_loss", threshold=0.8), Position()
+    for step, (log_loss, auc) in enumerate([(0.6, 0.7), (0.5, 0.75), (0.7, 0.8), (0.8, 0.79)], 1):
+        position.step = step
+        position.add_evaluation(goal, {"log_loss": log_loss, "auc": auc}, float(step))
+        assert position.has_reached(goal) is (step >= 3)
+    assert position.best == Best(0.5, 2, 0, 2.0)
+    assert position.stale_evaluations(goal) == 2
+    assert position.goal_reached_s == 3.0
+    assert position.best_values(goal) == {
+        "best_log_loss": 0.5,
+        "best_log_loss_step": 2,
+        "time_to_auc_threshold_s": 3.0,
+    }
+
+
+@pytest.mark.parametrize(
     ("values", "expected"),
     [
         ([], 0),

@@ -33,10 +33,14 @@ COLLABORATIVE = (
 )
 
 
-def aucs(run_dir):
-    """(step, AUC) of each evaluation that the log has."""
+def values_of(run_dir, name):
+    """(step, metric) of each evaluation that the log has."""
     entries = [x for x in lines(run_dir / "log.json") if x["type"] == "LOG" and x["step"]]
-    return [(x["step"][-1], x["data"]["auc"]) for x in entries if "auc" in x["data"]]
+    return [(x["step"][-1], x["data"][name]) for x in entries if name in x["data"]]
+
+
+def aucs(run_dir):
+    return values_of(run_dir, "auc")
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +86,44 @@ def test_resumed_patience(stopped, tmp_path, capsys):
     assert again["steps"] == summary["steps"], "nothing is left to do"
     more = in_process(tmp_path / "run", *saved, "--early_stopping=4")[1]
     assert more["steps"] > summary["steps"]
+
+
+def test_metric_of_the_patience(tiny, tmp_path, capsys):
+    """The log loss decides; an AUC above the threshold ends the training, resumed or not."""
+    flags = [f"--dataset_path={tiny}", *TINY, *OVERFITS, "--metric=log_loss"]
+    flags += [f"--save_checkpoint_path={tmp_path / 'm'}"]
+    code, summary = in_process(tmp_path / "run", *flags)
+    assert code == 0 and "best_auc" not in summary
+    output, values = capsys.readouterr().out, values_of(tmp_path / "run", "log_loss")
+    best = min(range(len(values)), key=lambda i: values[i][1])
+    assert len(values) == best + 1 + 3
+    assert (summary["best_log_loss_step"], summary["best_log_loss"]) == values[best]
+    assert "3 evaluations in a row without a lower log_loss" in output
+    assert os.readlink(tmp_path / "m/best").endswith(f"-step-{values[best][0]}")
+    second = max(auc for _, auc in aucs(tmp_path / "run")[:2])
+    resume = (f"--save_checkpoint_path={tmp_path / 'm'}", f"--auc_threshold={second}")
+    _, again = in_process(tmp_path / "run", *resume, "--resume=auto", "--early_stopping=9")
+    assert again["steps"] == summary["steps"], "the threshold was reached in the first part"
+    assert f"--auc_threshold {second} is reached: best_auc " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("recipe", "metric", "message"),
+    [
+        (dlrm, "accuracy", "one of auc, log_loss, normalized_entropy, pr_auc, got 'accuracy'"),
+        (dlrm, "gauc", "got 'gauc'; metrics of groups need --group_column"),
+        (ncf, "auc", "one of hr@3, ndcg@3, log_loss, got 'auc'"),
+    ],
+)
+def test_unknown_metric(recipe, metric, message, tiny, tmp_path, capsys):
+    data, flags = tiny, RANKING
+    if recipe is ncf:
+        data, flags = tmp_path / "rows", COLLABORATIVE
+        tastes.write(data)
+    flags = (*flags, f"--dataset_path={data}", f"--metric={metric}")
+    assert in_process(tmp_path / "run", *flags, recipe=recipe)[0] == 2
+    error = capsys.readouterr().err
+    assert message in error and error.strip().count("\n") == 0, error
 
 
 @pytest.mark.quick("ncf", "dlrm", "dcnv2")

@@ -8,7 +8,7 @@ from recipes.recipe import Goal
 from training.state import Best, Position
 
 CLICKS = Goal()
-RANKING = Goal("hr@10", 0.6, "threshold", reports_time_to_best=True)
+RANKING = Goal("hr@10", 0.6, "threshold", "hr@10", reports_time_to_best=True)
 
 
 def stored(position, goal):

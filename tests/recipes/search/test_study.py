@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from recipes.recipe import Goal
 from recipes.search.space import Parameter
 from recipes.search.study import Study
 
@@ -11,8 +12,9 @@ pytest.importorskip("optuna", reason="needs the package optuna, which is optiona
 SPACE = [Parameter("rate", "log", (1e-3, 1.0)), Parameter("width", "choice", ("8", "16"))]
 
 
-def study(tmp_path, **description):
-    return Study("clicks", tmp_path / "study.db", SPACE, {"recipe": "dlrm", **description})
+def study(tmp_path, metric="auc", **description):
+    description = {"recipe": "dlrm", "metric": metric, **description}
+    return Study("clicks", tmp_path / "study.db", SPACE, description, Goal(metric))
 
 
 def end(study, *metrics):
@@ -44,6 +46,18 @@ def test_counted_trials(tmp_path):
     assert again.best() == (5, 0.9) and again.flags_of_best() == "--rate=5"
 
 
+def test_lower_metric(tmp_path):
+    """The lowest log loss is the best, and a higher one is pruned."""
+    pruned = study(tmp_path, "log_loss")
+    for _ in range(5):
+        assert end(pruned, 0.6, 0.5, 0.7).best == 0.5
+    assert pruned.best() == (0, 0.5)
+    good, bad = pruned.start_trial(), pruned.start_trial()
+    assert good.evaluated(0.55) and not bad.evaluated(0.65)
+    pruned.complete(good, "")
+    assert end(pruned, 0.4).number == 7 and pruned.best() == (7, 0.4)
+
+
 def test_pruning(tmp_path):
     """After 5 trials, one below the median of their evaluations is stopped."""
     pruned = study(tmp_path)
@@ -60,6 +74,17 @@ def test_other_search_of_the_name(tmp_path):
     study(tmp_path, flags=["--epochs=1"])
     with pytest.raises(ValueError, match="other flags: .*--epochs=1.*; repeat that one, or"):
         study(tmp_path, flags=["--epochs=2"])
+    with pytest.raises(ValueError, match="other metric: auc; repeat that one, or"):
+        study(tmp_path, "log_loss", flags=["--epochs=1"])
+
+
+def test_study_of_an_earlier_version(tmp_path):
+    """It does not state its metric, the AUC."""
+    first = study(tmp_path)
+    first._study.set_user_attr("search", {"recipe": "dlrm"})
+    study(tmp_path)
+    with pytest.raises(ValueError, match="other metric: auc; repeat that one, or"):
+        study(tmp_path, "log_loss")
 
 
 def test_storage_that_is_no_database(tmp_path):
