@@ -24,9 +24,8 @@ from benchmarks.harness.studies import (
     study_page,
     study_parser,
 )
-from dataloading.histories.dataset import blocks
 from dataloading.spec.feature_spec import FeatureSpec
-from nn.metrics.classification import make_metrics
+from recipes.baseline.histories import popularity_auc
 
 MODELS = {"no history": "no_history", "DIN": "din", "SIM": "sim", "DIEN": "dien"}
 # Every combination is tried for every model.
@@ -35,7 +34,6 @@ BATCH_SIZE = 1024
 COMMON = f"--preset=terabyte --global_batch_size={BATCH_SIZE} --embedding_dim=16"
 COMMON += " --noevaluate_training_rows"
 CHOOSING_SEED = 100
-COLUMNS = ("label", "item_id_trgt")
 
 
 def prepare(data: Path, histories: Path) -> None:
@@ -44,19 +42,6 @@ def prepare(data: Path, histories: Path) -> None:
     form = ("--input_format", "csv", "--delimiter", "tab", "--item_features", "i_category")
     events = ("--min_events", 3, "--validation_event")
     run("-m", "preproc.amazon_books", *form, *files, *events, "--output_path", histories)
-
-
-def popularity(histories: Path, split: str) -> float:
-    """AUC of the number of training events of the target item."""
-    spec = FeatureSpec.from_yaml(histories / "feature_spec.yaml")
-    (clicked, shown), (labels, items) = (
-        [np.concatenate(column).ravel() for column in zip(*blocks(spec, m, COLUMNS), strict=True)]
-        for m in ("train", split)
-    )
-    counts = np.bincount(shown[clicked == 1], minlength=1 + max(shown.max(), items.max()))
-    metrics = make_metrics(None)
-    metrics.update(labels, counts[items].astype(np.float32))
-    return metrics.result().auc
 
 
 def train(
@@ -108,7 +93,8 @@ def main() -> int:
             settings = " ".join(f"--{name}={value}" for name, value in choice["settings"].items())
             validation_auc = f"{choice['validation_auc']:.4f}"
             rows.append((model, settings, epochs, validation_auc, mean_and_range(aucs)))
-        popular = [f"{popularity(histories, m):.4f}" for m in ("validation", "test")]
+        spec = FeatureSpec.from_yaml(histories / "feature_spec.yaml")
+        popular = [f"{popularity_auc(spec, m):.4f}" for m in ("validation", "test")]
     columns = ("model", "settings", "epochs", "validation AUC (one seed)", "mean test AUC (range)")
     facts = [
         "the last event of a user is the test event, the one before the validation event; each "

@@ -288,7 +288,7 @@ def open_data(
         spec,
         split,
         run.valid_batch_size,
-        valid_negative=_num_negatives(config, spec, split),
+        valid_negative=num_negatives(config, spec, split),
         seed=EVALUATION_SEED,
         with_labels=run.mode != "predict",
         rank=world.rank,
@@ -302,7 +302,7 @@ def open_data(
     return train, valid
 
 
-def _num_negatives(config: Config, spec: fs.FeatureSpec, split: str) -> int | None:
+def num_negatives(config: Config, spec: fs.FeatureSpec, split: str) -> int | None:
     """Returns the negatives per candidate list, stored or drawn; None: all stored ones."""
     count = config.collaborative.valid_negative
     length = spec.metadata.get(list_length_key(split))

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from config import Config
+from config.flag import RANKING
+from recipes.baseline.after_training import check_packages, compare_after_training
 from recipes.definition import Definition
 from runtime.cluster import launcher
 from runtime.files.outputs import SAVED_MODEL, check_folder
@@ -63,13 +65,18 @@ def execute(
         checkpoint = Path(config.checkpoint.restore_checkpoint_path or "")
         _write_saved_model(config, checkpoint)
         return Result({}, checkpoint, (), None)
+    if config.evaluation.baseline and config.run.mode == "train" and config.flag_set in RANKING:
+        check_packages()  # before the training
     with setup.open_run(config, definition.build, definition.defaults) as context:
         context = dataclasses.replace(
             context, catches_signals=catches_signals, on_evaluation=on_evaluation
         )
         summary = MODES[context.config.run.mode](context)
         summary, plots = setup.finish(context, summary)
-        config, folder = context.config, context.start.folder
+        config, folder, data = context.config, context.start.folder, context.data
+    if config.evaluation.baseline and folder is not None and launcher.rank() == 0:
+        assert data is not None
+        plots += compare_after_training(Path(data.origin), folder.root, context.run_dir)
     path = folder.root if folder is not None else context.start.path
     if (
         config.run.mode == "train"

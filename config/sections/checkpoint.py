@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from config.flag import COLLABORATIVE, OWN, SEQUENTIAL, TRAIN, Need, Rules, Values, excludes
 
 _MODEL = excludes("plan_only")
-_SAVES = Need(
+SAVES = Need(
     "with --save_checkpoint_path or --resume",
     lambda flags: any(
         flags.value(name) for name in ("save_checkpoint_path", "resume", "saved_model_output_path")
     ),
 )
-_saving = functools.partial(Rules, modes=TRAIN, needs=(_SAVES,))
+_saving = functools.partial(Rules, modes=TRAIN, needs=(SAVES,))
 
 
 @dataclass(frozen=True)

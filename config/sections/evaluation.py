@@ -10,11 +10,13 @@ from config.flag import (
     SEQUENTIAL,
     TRAIN,
     TRAIN_OR_INFERENCE,
+    Need,
     Rules,
     Values,
     excludes,
     requires,
 )
+from config.sections.checkpoint import SAVES
 
 IMPORTANCE = ("importance",)
 
@@ -41,6 +43,10 @@ def _measures(flags: Values) -> bool:
 
 
 _training = functools.partial(Rules, modes=TRAIN)
+_STORED = Need(
+    "with a data set in --dataset_path",
+    lambda flags: bool(flags.value("dataset_path")) and flags.value("dataset_type") != "synthetic",
+)
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,12 @@ class EvaluationConfig:
     )
     warmup_batches: int = Rules(resume=OWN, at_least=0, read_when=_measures).flag(
         10, "batches before a measurement; --mode inference and --benchmark leave them out"
+    )
+    baseline: bool = Rules(resume=OWN, modes=TRAIN, needs=(SAVES, _STORED)).flag(
+        False,
+        "compare the model with simple models on the test samples when the training ends; "
+        "baseline.json and baseline.png are in the folder of the run (python -m recipes.baseline); "
+        "the best checkpoint counts, or else the last one",
     )
     benchmark: bool = Rules(resume=OWN, recipes=SEQUENTIAL).flag(
         False,

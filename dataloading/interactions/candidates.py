@@ -67,12 +67,10 @@ class CandidateDataset:
         world_size: int = 1,
         with_labels: bool = True,
     ):
-        if not with_labels:
-            lists = read_pairs(spec, split)
-        elif length_of_lists(spec, split) is None:
-            lists = _with_drawn(spec, split, valid_negative, seed)
+        if with_labels:
+            lists = evaluated_lists(spec, split, valid_negative, seed)
         else:
-            lists = _with_fewer(read_candidate_lists(spec, split), valid_negative, spec, split)
+            lists = read_pairs(spec, split)
         self.split = split
         self.num_lists, self.list_length = lists.items.shape
         self.num_samples = lists.items.size
@@ -139,6 +137,15 @@ class _CandidateReader:
         if isinstance(samples, range):
             samples = slice(samples.start, samples.stop)
         return [self._arrays[column][samples] for column in columns]
+
+
+def evaluated_lists(
+    spec: FeatureSpec, split: str, valid_negative: int | None, seed: int
+) -> CandidateArrays:
+    """Returns the candidate lists of a split with labels, see `CandidateDataset`."""
+    if length_of_lists(spec, split) is None:
+        return _with_drawn(spec, split, valid_negative, seed)
+    return _with_fewer(read_candidate_lists(spec, split), valid_negative, spec, split)
 
 
 def _with_fewer(

@@ -41,7 +41,7 @@ class BaselineTask:
     Attributes:
         split: the evaluated split.
         description: data, split and fitting in words.
-        metrics: names of the metrics; higher is better but for losses and entropies.
+        metrics: names of the metrics, first the one by which models are compared.
         models: functions that fit and measure a model; None: the data set has nothing for it.
     """
 

@@ -23,17 +23,9 @@ def gradient_boosting(train: ClickRows, choosing: ClickRows) -> SimpleModel:
     """Returns the trees with the number of leaves of the least log loss of `choosing`.
 
     Each number of leaves stops at the number of trees that is best by that loss.
-
-    Raises:
-        ValueError: the package is not installed.
     """
-    try:
-        import lightgbm
-    except ImportError:
-        raise ValueError(
-            "the baseline needs the package lightgbm, which is not installed: install it (pip "
-            "install lightgbm)"
-        ) from None
+    import lightgbm
+
     bag_ids = {
         feature: _most_frequent(bag.values, train.cardinalities[feature])
         for feature, bag in train.bags.items()

@@ -18,19 +18,10 @@ _MAX_STEPS = 300
 
 
 def logistic_regression(train: ClickRows, choosing: ClickRows) -> SimpleModel:
-    """Returns the model with the regularization of the least log loss of `choosing`.
+    """Returns the model with the regularization of the least log loss of `choosing`."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
 
-    Raises:
-        ValueError: the package is not installed.
-    """
-    try:
-        from sklearn.exceptions import ConvergenceWarning
-        from sklearn.linear_model import LogisticRegression
-    except ImportError:
-        raise ValueError(
-            "the baseline needs the package scikit-learn, which is not installed: install it (pip "
-            "install scikit-learn)"
-        ) from None
     encode = _encoder(train)
     matrix, choosing_matrix = encode(train), encode(choosing)
     model = LogisticRegression(max_iter=_MAX_STEPS, warm_start=True)

@@ -8,11 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from recipes.baseline.after_training import PICTURE, RESULTS
 from recipes.baseline.comparison import BaselineRow, BaselineTask
 from runtime.files.outputs import output_file
 from runtime.logs.plots import make_figure, set_labels, write_picture
 
-RESULTS, PICTURE = "baseline.json", "baseline.png"
 _SIMPLE, _CHECKPOINT = "#9db4cc", "#c8501e"
 
 

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
+import config as configuration
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import write_dataset
 from dataloading.synthetic.rows import synthetic_spec
 from recipes import api
-from recipes.baseline import gradient_boosting, logistic
 from recipes.baseline.__main__ import main
 from recipes.baseline.comparison import click_task
+from recipes.registry import DLRM
 
 MODELS = ["constant", "popularity", "logistic regression", "LightGBM"]
 
@@ -30,20 +31,18 @@ def run(data_set, output, *flags):
     return main([f"--dataset_path={data_set}", f"--output={output}", *flags])
 
 
-def test_comparison_with_a_checkpoint(data_set, tmp_path, capsys):
+def test_comparison_after_a_training(data_set, tmp_path, capfd):
     flags = {"dataset_path": data_set, "embedding_dim": 8, "seed": 1, "epochs": 1}
-    flags |= {"bottom_mlp_dims": "8", "top_mlp_dims": "8,1"}
+    flags |= {"bottom_mlp_dims": "8", "top_mlp_dims": "8,1", "baseline": True}
     trained = api.train("dlrm", **flags, run_dir=tmp_path / "train")
+    output = capfd.readouterr().out
     evaluated = api.evaluate(
         *("dlrm",),
         dataset_path=data_set,
         restore_checkpoint_path=trained.checkpoint,
         run_dir=tmp_path / "eval",
     )
-    capsys.readouterr()
-    assert run(data_set, tmp_path / "out", f"--checkpoint_path={trained.checkpoint}") == 0
-    output = capsys.readouterr().out
-    results = json.loads((tmp_path / "out/baseline.json").read_text())
+    results = json.loads((tmp_path / "train/baseline.json").read_text())
     assert [row["model"] for row in results["models"]] == MODELS
     assert results["models"][0]["metrics"]["auc"] == 0.5
     metrics = results["checkpoint"]["metrics"]
@@ -52,7 +51,8 @@ def test_comparison_with_a_checkpoint(data_set, tmp_path, capsys):
     assert f"\ndlrm                    {metrics['auc']:.5f}" in output
     gap = metrics["auc"] - max(row["metrics"]["auc"] for row in results["models"])
     assert f"the best simple model: {gap:+.5f}\n" in output
-    assert (tmp_path / "out/baseline.png").stat().st_size > 10_000
+    assert trained.plots[-1] == tmp_path / "train/baseline.png"
+    assert trained.plots[-1].stat().st_size > 10_000
 
 
 def test_metrics_of_the_test_rows(data_set):
@@ -72,20 +72,31 @@ def test_metrics_of_the_test_rows(data_set):
 
 
 @pytest.mark.parametrize(
-    ("module", "package", "name"),
+    ("package", "name"), [("sklearn", "scikit-learn"), ("lightgbm", "lightgbm")]
+)
+def test_missing_package(package, name, data_set, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, package, None)
+    assert run(data_set, tmp_path / "out") == 2
+    message = f"packages that are not installed: install them (pip install {name})"
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(ValueError, match=f"pip install {name}"):
+        api.train("dlrm", dataset_path=data_set, baseline=True, run_dir=tmp_path / "run")
+    assert not (tmp_path / "run/log.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
     [
-        (logistic, "sklearn", "scikit-learn"),
-        (gradient_boosting, "lightgbm", "lightgbm"),
+        ({"save_checkpoint_path": None}, "only read with --save_checkpoint_path"),
+        ({"dataset_type": "synthetic"}, "only read with a data set in --dataset_path"),
     ],
 )
-def test_missing_package(module, package, name, data_set, tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.setitem(sys.modules, f"{package}.exceptions", None)
-    assert run(data_set, tmp_path / "out") == 2
-    assert f"the package {name}, which is not installed: install it (pip install {name})" in (
-        capsys.readouterr().err
-    )
-    assert not (tmp_path / "out").exists()
+def test_refused_flags(flags, message, data_set):
+    flags = {"dataset_path": data_set, "save_checkpoint_path": "model", **flags}
+    names = [f"--{name}={value}" for name, value in flags.items() if value]
+    with pytest.raises(ValueError, match=message):
+        configuration.parse(["dlrm", "--baseline", *names], "dlrm", DLRM.defaults)
 
 
 def test_labels_of_one_class(tmp_path, capsys):

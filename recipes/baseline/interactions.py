@@ -1,0 +1,64 @@
+"""Popular items in the candidate lists of a data set of users and items."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from config import Config
+from dataloading.interactions.candidates import evaluated_lists
+from dataloading.interactions.stored import (
+    CandidateArrays,
+    num_users_and_items,
+    read_interactions,
+)
+from dataloading.spec.feature_spec import TRAIN, FeatureSpec
+from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
+from recipes.baseline.comparison import BaselineRow, BaselineTask
+from recipes.collaborative import EVALUATION_SEED, num_negatives
+from recipes.from_flags import evaluation_split
+
+
+def interaction_task(spec: FeatureSpec, config: Config) -> BaselineTask:
+    """Returns the comparison on the candidate lists that `ncf.py --mode eval` ranks.
+
+    Args:
+        spec: the data set.
+        config: flags of `ncf.py`, of which the length of the ranking and the number of negatives
+            count.
+
+    Raises:
+        ValueError: the spec or a file does not fit.
+    """
+    split, k = evaluation_split("auto", "eval", spec), config.collaborative.topk
+    lists = evaluated_lists(spec, split, num_negatives(config, spec, split), EVALUATION_SEED)
+    num_lists, length = lists.items.shape
+
+    def random() -> BaselineRow:
+        by_rank = np.ones(length, np.int64)
+        return BaselineRow("random order", "expected value", metrics_of(by_rank, k), 0.0)
+
+    def popular() -> BaselineRow:
+        start = time.perf_counter()
+        metrics = metrics_of(ranks_by_popularity(spec, lists), k)
+        elapsed_s = time.perf_counter() - start
+        return BaselineRow("popularity", "interactions of the item in train", metrics, elapsed_s)
+
+    description = f"{split} split of {num_lists:,} candidate lists of {length} items"
+    return BaselineTask(split, description, (f"hr@{k}", f"ndcg@{k}"), (random, popular))
+
+
+def ranks_by_popularity(spec: FeatureSpec, lists: CandidateArrays) -> NDArray[np.int64]:
+    """Returns the number of positives at each rank, by the interactions of an item in train."""
+    assert lists.labels is not None
+    num_items = num_users_and_items(spec)[1]
+    counts = np.bincount(read_interactions(spec, TRAIN).items, minlength=num_items)
+    ranks = ranks_of_positives(lists.items, lists.labels, counts[lists.items])
+    return np.bincount(ranks, minlength=lists.items.shape[1])
+
+
+def metrics_of(by_rank: NDArray[np.int64], k: int) -> dict[str, float]:
+    """Returns HR@k and NDCG@k of the number of positives at each rank."""
+    return {f"hr@{k}": hit_rate(by_rank, k), f"ndcg@{k}": ndcg(by_rank, k)}
