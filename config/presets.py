@@ -52,6 +52,9 @@ _MANY_INTERACTIONS_RATES = {
     "weight_decay": 0.3,
 }
 
+# Evaluations in a row without a lower log loss after which DLRM, DCNv2 and SIM stop.
+_PATIENCE = 4
+
 _MLPERF = Path(__file__).resolve().parents[1] / "recipes/presets/mlperf.flags"
 
 
@@ -81,24 +84,38 @@ class _Selection:
         return self.chosen.get(name, self._config.value(name))
 
 
-def apply(config: Config, count: Callable[[], int | None], pinned: Collection[str]) -> Config:
+def apply(
+    config: Config,
+    count: Callable[[], int | None],
+    pinned: Collection[str],
+    held_out: Callable[[int], int] | None = None,
+) -> Config:
     """Returns the flags with the values of `--preset`, and with a sentence on it (`preset_note`).
 
-    `count`, which returns the number of training samples, is called only if it decides.
+    `count`, which returns the number of training samples, is called only if it decides; the other
+    arguments are those of `choose`.
     """
     num_samples = None if config.run.preset in (TERABYTE, MLPERF) else count()
-    choice = choose(config, num_samples, pinned)
+    choice = choose(config, num_samples, pinned, held_out)
     config = dataclasses.replace(config, preset_note=str(choice))
     return config.with_values({"preset": choice.preset, **choice.values})
 
 
-def choose(config: Config, num_samples: int | None, pinned: Collection[str]) -> Choice:
+def choose(
+    config: Config,
+    num_samples: int | None,
+    pinned: Collection[str],
+    held_out: Callable[[int], int] | None = None,
+) -> Choice:
     """Chooses the values of the flags that are not pinned.
 
     Args:
         num_samples: samples (NCF: interactions) of the training split; None if unknown, for which
             the preset is `terabyte`.
         pinned: names of flags that keep their value: those of the command line, or of a checkpoint.
+        held_out: returns the number of training samples, of their number, that a training with
+            early stopping evaluates and does not train on; None: the training has no validation
+            samples, and is not stopped early.
     """
     preset, limit = config.run.preset, _TERABYTE_FROM[config.flag_set]
     values = _Selection(config, pinned)
@@ -114,6 +131,10 @@ def choose(config: Config, num_samples: int | None, pinned: Collection[str]) -> 
         reason += f", {'fewer than' if num_samples < limit else 'at least'} {limit:,}"
         if num_samples >= limit:
             return Choice(TERABYTE, {}, reason)
+    if held_out is not None:
+        _choose_stopping(values)
+        if values["early_stopping"]:
+            num_samples -= held_out(num_samples)
     if config.flag_set in RANKING:
         _choose_ranking(num_samples, values)
     elif config.flag_set in SEQUENTIAL:
@@ -133,6 +154,12 @@ def describe_small(flag_set: str) -> dict[str, str]:
         "decay_steps": "until the end of the training",
         "decay_power": "1",
     }
+    if flag_set not in COLLABORATIVE:
+        texts |= {
+            "keep_best": "on, unless --auc_threshold is set or test samples are evaluated",
+            "early_stopping": f"{_PATIENCE}, with --keep_best",
+            "metric": "log_loss, with --keep_best",
+        }
     if flag_set in RANKING:
         rates = ", ".join(f"{rate:g} with {name}" for name, rate in _RANKING_RATES.items())
         return texts | {
@@ -188,6 +215,16 @@ def _choose_mlperf(values: _Selection, draws_samples: bool) -> None:
             synthetic_dataset_hotness=criteo_multi_hot.HOTNESS,
             synthetic_dataset_num_numerical_features=13,
         )
+
+
+def _choose_stopping(values: _Selection) -> None:
+    """Sets the flags that keep the best model and stop early, by the log loss.
+
+    `--nokeep_best` leaves them out, and so does `--auc_threshold`, which is another rule to stop.
+    """
+    is_off = values["keep_best"] is False or values["auc_threshold"] is not None
+    if values["evals_per_epoch"] and not is_off:
+        values.set(keep_best=True, early_stopping=_PATIENCE, metric="log_loss")
 
 
 def _choose_ranking(num_samples: int, values: _Selection) -> None:

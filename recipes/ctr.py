@@ -9,7 +9,7 @@ from distributed_embeddings.collectives import World
 
 from config import Config, canonical_value, parse_embedding_dims
 from dataloading.spec import feature_spec as fs
-from recipes import from_flags
+from recipes import from_flags, validation
 from recipes.encoder.numerical_bins import count_bins, edges_of_numbers
 from recipes.recipe import METRICS, Dataset, Evaluator, Goal, Recipe
 from runtime.hardware.device import Device
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 BEST_AUC_SAMPLES = 4_000_000
 
 _VALIDATION_SPLIT = (
-    "prepare the data with --validation_fraction (preproc.criteo), or give the feature spec a "
+    "prepare the data with --split 0.8,0.1,0.1 (preproc.transcode) or --validation_fraction "
+    "(preproc.criteo), or give the feature spec a "
     "split 'validation'"
 )
 
@@ -77,6 +78,9 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
             note or "",
             plan.memory_note,
             from_flags.note_test_split(config.run.mode, spec, valid, _VALIDATION_SPLIT),
+            validation.note_held_out(
+                config, validation.held_out_samples(config, spec), _VALIDATION_SPLIT
+            ),
         ),
         best_auc=best_auc(config, spec, valid),
         goal=Goal(threshold=config.evaluation.auc_threshold),
@@ -262,10 +266,17 @@ def open_data(
         "prefetch_batches": config.data.prefetch_batches,
         "global_features": features,
     }
+    held_out = validation.held_out_samples(config, spec)
+    if held_out is not None:
+        train_options |= {"samples": range(held_out.start)}
     if run.mode == "train":
         train = load(spec, fs.TRAIN, run.batch_size, **train_options, **options)
         if not config.evaluation.evals_per_epoch:
             return train, None
+    if held_out is not None:
+        valid = load(spec, fs.TRAIN, run.valid_batch_size, samples=held_out, **options)
+        valid.split = fs.VALIDATION
+        return train, valid
     if config.data.dataset_type == "synthetic":
         split = fs.VALIDATION if run.mode == "train" else fs.TEST
     else:

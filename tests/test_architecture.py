@@ -31,7 +31,8 @@ ALLOWED = {
         "nn.metrics",
         "preproc.encoding",
     },
-    "training": RECIPES - {"recipes", "training"} | {"recipes.recipe", "recipes.from_flags"},
+    "training": RECIPES - {"recipes", "training"}
+    | {"recipes.recipe", "recipes.from_flags", "recipes.validation"},
     "config": set(),
     "nn": {EMBEDDINGS, "runtime"},
     "nn/layers": {"distributed_embeddings.seeds", "nn.keras", "runtime"},

@@ -15,7 +15,7 @@ from training.epoch_log import EpochLog
 from training.errors import TrainingDiverged
 from training.mlperf import MLPerfHook
 from training.schedule import evaluation_batches, loss_is_due, note_schedule, samples_of_batch
-from training.state import RunContext
+from training.state import Best, RunContext
 
 # Steps that count in no throughput: tracing, compilation, page faults.
 WARMUP_STEPS = 10
@@ -79,7 +79,7 @@ class TrainingLoop:
     def _prepare(self, resumes_newest: bool) -> None:
         """Logs notes, and brings state that other runs left up to date."""
         note_schedule(self.config, self.log, self.total_steps)
-        if self.evaluation.early_stopping and self.best_folder is None:
+        if "early_stopping" in self.config.explicit and self.best_folder is None:
             missing = "--save_checkpoint_path" if self.folder is None else "--keep_best"
             self.log.message(
                 f"note: --early_stopping without {missing}: the best weights are not kept"
@@ -251,12 +251,9 @@ class TrainingLoop:
                 f"{self.evaluation.early_stopping} evaluations in a row without a "
                 f"{'lower' if goal.lower_is_better else 'higher'} {goal.metric}"
             )
-        if best is not None and (self.evaluation.early_stopping or self.best_folder):
-            path = self.best_folder and self.best_folder.best_of_step(best.step)
-            self.log.message(
-                f"best {self._evaluator().split} {goal.metric} {best.value:.5f} at step "
-                f"{best.step}: {f'checkpoint {path}' if path else 'its checkpoint was not kept'}"
-            )
+        stops_or_keeps = self.evaluation.early_stopping or self.best_folder
+        if best is not None and self.recipe.evaluator is not None and stops_or_keeps:
+            self.log.message(self._describe_best(best))
         throughput = self.timer.mean_throughput()
         elapsed_s = self._elapsed_s()
         values = {
@@ -268,6 +265,19 @@ class TrainingLoop:
             "elapsed_s": elapsed_s,
         }
         return self.epoch_log.complete_summary(values, elapsed_s)
+
+    def _describe_best(self, best: Best) -> str:
+        """Returns a sentence on the best evaluation and its checkpoint."""
+        goal, kept = self.goal, "its checkpoint was not kept"
+        if self.folder is None:
+            kept = "no checkpoint without --save_checkpoint_path"
+        elif self.best_folder and (path := self.best_folder.best_of_step(best.step)):
+            kept = f"checkpoint {path}"
+        text = f"best {self._evaluator().split} {goal.metric} {best.value:.5f} at step {best.step}"
+        other = dict(self.position.values_of(goal.threshold_metric)).get(best.step)
+        if goal.threshold_metric != goal.metric and other is not None:
+            text += f" ({goal.threshold_metric} {other:.5f})"
+        return f"{text}: {kept}"
 
     def _evaluator(self) -> Evaluator:
         assert self.recipe.evaluator is not None

@@ -18,6 +18,7 @@ from dataloading.spec import data_checks
 from dataloading.spec.feature_spec import FeatureSpec
 from recipes.from_flags import load_feature_spec
 from recipes.recipe import Recipe
+from recipes.validation import can_validate, count_held_out
 from runtime.checkpoint import Index, best_of, describe, resolve
 from runtime.checkpoint.flags import shape_flags
 from runtime.checkpoint.resume import Start, find, set_up_flags
@@ -148,7 +149,10 @@ def with_preset(
     """
     if not resumes and (saved is None or config.run.mode == "train"):
         count = functools.partial(_count_training_samples, config, spec)
-        config = presets.apply(config, count, _pinned_flags(config, saved))
+        held_out = None
+        if spec is not None and can_validate(config, spec):
+            held_out = functools.partial(count_held_out, config, spec)
+        config = presets.apply(config, count, _pinned_flags(config, saved), held_out)
     check_weight_decay(config)
     return config
 

@@ -12,6 +12,7 @@ SAVES = Need(
         flags.value(name) for name in ("save_checkpoint_path", "resume", "saved_model_output_path")
     ),
 )
+_KEEPS = Need(SAVES.text, lambda flags: flags.value("keep_best") is False or SAVES.holds(flags))
 _saving = functools.partial(Rules, modes=TRAIN, needs=(SAVES,))
 
 
@@ -43,11 +44,12 @@ class CheckpointConfig:
         None, "minutes between checkpoints"
     )
     keep_checkpoints: int = _saving(at_least=1).flag(2, "number of the newest checkpoints to keep")
-    keep_best: bool | None = _saving().flag(
+    keep_best: bool | None = Rules(modes=TRAIN, used_with=(_KEEPS,)).flag(
         None,
-        "keep the checkpoint of the best evaluation; it is saved after each evaluation that is "
-        "the best so far, as the link `best` in --save_checkpoint_path; by default only with "
-        "--early_stopping or NCF's --checkpoint_dir",
+        "keep the checkpoint of the best evaluation by --metric; it is saved after each evaluation "
+        "that is the best so far, as the link `best` in --save_checkpoint_path; by default only "
+        "with --early_stopping or NCF's --checkpoint_dir; --nokeep_best also switches the early "
+        "stopping of --preset small off",
     )
     on_checkpoint_error: str = _saving(choices=("continue", "stop")).flag(
         "continue",

@@ -66,7 +66,9 @@ class EvaluationConfig:
     early_stopping: int | None = _training(at_least=1).flag(
         None,
         "evaluations without a better --metric after which training stops; with "
-        "--save_checkpoint_path the best checkpoint is kept, as with --keep_best",
+        "--save_checkpoint_path the best checkpoint is kept, as with --keep_best; dlrm.py and "
+        "dcnv2.py hold out the last tenth of train for these evaluations if the data set has no "
+        "validation split and --eval_mapping is auto",
     )
     auc_threshold: float | None = _training(above=0, at_most=1, recipes=RANKING + SEQUENTIAL).flag(
         None,
@@ -143,10 +145,9 @@ def check_evaluations(flags: Values) -> None:
     """Raises ValueError for flags that act on evaluations, in a training without any."""
     if flags.value("mode") != "train" or flags.value("evals_per_epoch"):
         return
-    names = [
-        n for n in ("auc_threshold", "early_stopping", "keep_best", "mlperf_log") if flags.value(n)
-    ]
-    names += [n for n in ("metric", "threshold") if n in flags.explicit]
+    names = [n for n in ("auc_threshold", "mlperf_log") if flags.value(n)]
+    acting = ("early_stopping", "keep_best", "metric", "threshold")  # checkpoints have some of them
+    names += [n for n in acting if n in flags.explicit and flags.value(n)]
     if names:
         raise ValueError(
             f"--{names[0]} acts on evaluations, and --evals_per_epoch is 0: set --evals_per_epoch "

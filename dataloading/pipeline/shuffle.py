@@ -59,6 +59,20 @@ class BlockShuffle:
         return rows
 
 
+class ShiftedOrder:
+    """An order of the samples from number `first` on, of which `order` counts from 0."""
+
+    def __init__(self, order: FileOrder | BlockShuffle, first: int):
+        self._order, self._first = order, first
+
+    def samples(self, epoch: int, start: int, stop: int) -> range | np.ndarray:
+        """Returns the samples at the positions `start` to `stop - 1` of an epoch."""
+        samples = self._order.samples(epoch, start, stop)
+        if isinstance(samples, range):
+            return range(samples.start + self._first, samples.stop + self._first)
+        return samples + self._first
+
+
 class RepeatedOrder:
     """The orders of `passes` epochs of `num_samples` samples, one after the other, as one epoch."""
 

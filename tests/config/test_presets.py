@@ -32,7 +32,8 @@ def parsed(recipe, *flags):
 
 def choose(recipe, num_samples, *flags, pinned=()):
     config = parsed(recipe, *flags)
-    return presets.choose(config, num_samples, config.explicit | set(pinned))
+    held_out = None if recipe == "ncf" else lambda number: 0  # a validation split
+    return presets.choose(config, num_samples, config.explicit | set(pinned), held_out)
 
 
 def applied(recipe, num_samples, *flags):
@@ -177,6 +178,44 @@ def test_pinned_flags(recipe, num_samples):
         config = parsed(recipe, "--preset=small")
         kept = presets.apply(config, lambda: num_samples, {name})
         assert kept.flat()[name] == before[name]
+
+
+STOPPING = {"keep_best": True, "early_stopping": 4, "metric": "log_loss"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("", STOPPING),
+        ("--keep_best --save_checkpoint_path=x", STOPPING),
+        ("--early_stopping=2", STOPPING | {"early_stopping": 2}),
+        ("--metric=auc", STOPPING | {"metric": "auc"}),
+        ("--nokeep_best", {"keep_best": False}),
+        ("--nokeep_best --early_stopping=2", {"keep_best": False, "early_stopping": 2}),
+        ("--auc_threshold=0.8", {}),
+        ("--evals_per_epoch=0", {}),
+        ("--preset=terabyte", {}),
+    ],
+)
+@pytest.mark.parametrize("recipe", ["dlrm", "sim"])
+def test_stopping(recipe, flags, expected):
+    config = parsed(recipe, *flags.split())
+    flat = presets.apply(config, lambda: 8_000, config.explicit, lambda number: 0).flat()
+    assert {name: flat[name] for name in STOPPING} == dict.fromkeys(STOPPING) | expected
+    without = presets.apply(config, lambda: 8_000, config.explicit).flat()
+    if flags in ("", "--nokeep_best"):
+        assert without["early_stopping"] is None and without["metric"] is None
+
+
+def test_schedule_of_held_out_samples():
+    """Steps are those of the samples that are trained on: 7,200 of 8,000."""
+    config = parsed("dlrm", "--batch_size=100", "--epochs=1")
+    count = (lambda: 8_000, config.explicit, lambda number: number // 10)
+    assert presets.apply(config, *count).optimizer.decay_steps == 72 - 3
+    config = parsed("dlrm", "--batch_size=100", "--epochs=1", "--nokeep_best")
+    assert (
+        presets.apply(config, count[0], config.explicit, count[2]).optimizer.decay_steps == 80 - 4
+    )
 
 
 def test_schedule_with_pinned_lengths():

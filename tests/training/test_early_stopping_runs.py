@@ -153,7 +153,7 @@ def test_stop_of_every_recipe(recipe, tiny, tmp_path, capsys):
         assert "the best weights are not kept" not in output
         return
     assert output.count("note: --early_stopping without --save_checkpoint_path: ") == 1
-    assert f"at step {step}: its checkpoint was not kept" in output
+    assert f"at step {step}: no checkpoint without --save_checkpoint_path" in output
     flags = (*flags, *CONSTANT, f"--save_checkpoint_path={tmp_path / 'model'}", "--nokeep_best")
     assert in_process(tmp_path / "run", f"--dataset_path={data}", *flags, recipe=recipe)[0] == 0
     assert not (tmp_path / "model/best").exists()

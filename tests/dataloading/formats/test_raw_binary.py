@@ -56,6 +56,28 @@ def ids(dataset) -> list[int]:
     return result
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_part_of_the_samples(tmp_path, shuffle):
+    """Consecutive samples, on one rank or two, from any position of an epoch."""
+    spec = numbered(tmp_path, 23)
+    options = {"samples": range(5, 21), "shuffle": shuffle, "seed": 3}
+    one = RawBinaryDataset(spec, "train", 4, **options)
+    assert (one.num_samples, one.num_batches) == (16, 4)
+    order = ids(one.dataset(1))
+    assert sorted(order) == list(range(5, 21)) and (order == sorted(order)) is not shuffle
+    assert ids(one.dataset(1, 8)) == order[8:]
+    ranks = (RawBinaryDataset(spec, "train", 4, rank=r, world_size=2, **options) for r in (0, 1))
+    first, second = (ids(rank.dataset(1)) for rank in ranks)
+    both = [number for i in range(0, 8, 2) for number in first[i : i + 2] + second[i : i + 2]]
+    assert both == order
+
+
+@pytest.mark.parametrize("samples", [range(3, 3), range(20, 24)])
+def test_samples_outside_the_split(tmp_path, samples):
+    with pytest.raises(ValueError, match="expected samples of the 23 of train, got"):
+        RawBinaryDataset(numbered(tmp_path, 23), "train", 4, samples=samples)
+
+
 def test_hand_made_bytes(tmp_path):
     files = {
         "label.bin": bytes([1, 0, 1]),
