@@ -44,7 +44,7 @@ class CheckpointConfig:
         None, "minutes between checkpoints"
     )
     keep_checkpoints: int = _saving(at_least=1).flag(2, "number of the newest checkpoints to keep")
-    keep_best: bool | None = Rules(modes=TRAIN, used_with=(_KEEPS,)).flag(
+    keep_best: bool | None = Rules(modes=TRAIN, needs=(_KEEPS,)).flag(
         None,
         "keep the checkpoint of the best evaluation by --metric; it is saved after each evaluation "
         "that is the best so far, as the link `best` in --save_checkpoint_path; by default only "

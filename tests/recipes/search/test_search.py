@@ -142,7 +142,7 @@ def test_kill_and_resume(data, tmp_path, root):
     line += ["--", f"--dataset_path={data}", *TINY, "--epochs=2"]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
     first = subprocess.Popen(line, cwd=root, env=environment, stdout=subprocess.PIPE, text=True)
-    assert re.match(r"trial \d: auc", first.stdout.readline())
+    assert re.match(r"trial \d: log_loss", first.stdout.readline())
     first.send_signal(signal.SIGKILL)
     # Workers have the pipe, too: it ends when they do.
     start = time.monotonic()
@@ -169,7 +169,8 @@ def test_kill_and_resume(data, tmp_path, root):
             best.parent / f"clicks/trial-{study.best_trial.number:04d}",
         )
     ]
-    assert summaries[0]["best_auc"] == summaries[1]["best_auc"] == study.best_value
+    assert summaries[0]["best_log_loss"] == summaries[1]["best_log_loss"] == study.best_value
+    assert study.best_value == min(trial.value for trial in study.trials if trial.value)
 
     # Folders of complete trials are not needed again.
     best.unlink()
