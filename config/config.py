@@ -26,7 +26,7 @@ from config.sections.distribution import DistributionConfig
 from config.sections.evaluation import EvaluationConfig
 from config.sections.logs import LogConfig
 from config.sections.model import ModelConfig, SequentialConfig
-from config.sections.optimizer import OptimizerConfig
+from config.sections.optimizer import OptimizerConfig, check_loss
 from config.sections.original import OriginalConfig
 from config.sections.recommendation import RecommendationConfig
 from config.sections.run import RunConfig
@@ -39,6 +39,7 @@ RULES = (
 # Those of flags that a checkpoint may set.
 COMPLETE_RULES = (
     check_dataset_path,
+    check_loss,
     run.check_preset,
     evaluation.check_evaluations,
     original.check_dummy_model,

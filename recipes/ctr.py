@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nn.ctr.config import CTRConfig
     from nn.ctr.model import CTRModel
     from nn.metrics.group_metrics import Grouping
+    from recipes.recipe import Loss
 
 # Generated samples over which the best reachable AUC is computed; its standard error is below 3e-4.
 BEST_AUC_SAMPLES = 4_000_000
@@ -38,14 +39,13 @@ SHAPE_FLAGS = (
     *("numerical_embedding", "numerical_bins", "wide", "members", "variant"),
 )
 
-# Names of flags in the release of October 2022.
-ALIASES = {"use_merlin_de_embeddings": "use_mde_embeddings"}
+# Other names of flags: of the release of October 2022, and of what the log calls `loss`.
+ALIASES = {"use_merlin_de_embeddings": "use_mde_embeddings", "loss": "training_loss"}
 
 
 def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Device) -> Recipe:
     """Composes the ranking model, its data, loss, optimizers and evaluator."""
     from nn.layers.fused_op import choose_dot
-    from nn.train.losses import click_loss
 
     spec = spec_of_data(config, spec)
     if config.original.saved_model_input_path:
@@ -59,11 +59,12 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
     features = model.embedding.input_ids_list[world.rank] if by_model else None
     grouping = _grouping(config, spec)
     train, valid = open_data(config, spec, world, features)
+    loss, train = _loss(config, train, grouping, world)
     return Recipe(
         model=model,
         train=train,
         valid=valid,
-        loss=click_loss,
+        loss=loss,
         optimizers=model.create_optimizers(config.optimizer),
         evaluator=_evaluator(config, world, model, valid, grouping),
         metrics=(*METRICS, *(grouping.metrics if grouping else ())),
@@ -81,9 +82,10 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
             validation.note_held_out(
                 config, validation.held_out_samples(config, spec), _VALIDATION_SPLIT
             ),
+            _note_loss(config),
         ),
         best_auc=best_auc(config, spec, valid),
-        goal=Goal(threshold=config.evaluation.auc_threshold),
+        goal=Goal(_goal_metric(config, grouping), config.evaluation.auc_threshold),
         kept=from_flags.kept_columns(config, spec, valid, world),
     )
 
@@ -162,6 +164,41 @@ def _grouping(config: Config, spec: fs.FeatureSpec) -> Grouping | None:
             "distributes them by table: leave one of them out"
         )
     return grouping
+
+
+def _loss(
+    config: Config, train: Any, grouping: Grouping | None, world: World
+) -> tuple[Loss, Dataset | None]:
+    """Returns the loss of `--loss`, and the training samples in the order that it needs."""
+    from nn.train.group_loss import GroupLoss
+    from nn.train.losses import click_loss
+
+    kind, data = config.optimizer.training_loss, config.data
+    if train is None or kind == "log_loss":
+        return click_loss, train
+    assert grouping is not None
+    feature, first_id = grouping.feature, grouping.first_id
+    if data.shuffle:
+        train = train.grouped(feature, first_id, config.run.seed, data.shuffle_window_rows)
+    return GroupLoss(kind, grouping.column_of, first_id, world), train
+
+
+def _goal_metric(config: Config, grouping: Grouping | None) -> str:
+    """Returns the metric by which evaluations are compared without `--metric`."""
+    if grouping is None or config.optimizer.training_loss == "log_loss":
+        return "auc"
+    return f"ndcg@{grouping.cutoffs[0]}"
+
+
+def _note_loss(config: Config) -> str:
+    """Returns a note on what a `--loss` of groups does not train, or ""."""
+    kind = config.optimizer.training_loss
+    if config.run.mode != "train" or kind == "log_loss":
+        return ""
+    return (
+        f"--loss {kind} trains the order within the groups of --group_column: predictions are not "
+        "probabilities, and log_loss, normalized_entropy and calibration do not apply"
+    )
 
 
 def model_config(config: Config, spec: fs.FeatureSpec, interaction: str | None = None) -> CTRConfig:

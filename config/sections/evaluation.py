@@ -38,6 +38,11 @@ def _computes_auc(flags: Values) -> bool:
     return evaluates(flags) and is_full_run(flags) and not measures_only
 
 
+def _has_groups(flags: Values) -> bool:
+    trains_on_groups = flags.value("mode") == "train" and flags.value("training_loss") != "log_loss"
+    return trains_on_groups or _computes_auc(flags)
+
+
 def _measures(flags: Values) -> bool:
     return flags.value("mode") == "inference" or bool(flags.value("benchmark"))
 
@@ -83,11 +88,12 @@ class EvaluationConfig:
     group_column: str | None = Rules(
         recipes=RANKING + SEQUENTIAL,
         modes=("train", "eval", "inference"),
-        read_when=_computes_auc,
+        read_when=_has_groups,
     ).flag(
         None,
         "categorical feature with one id per sample, such as the user; logs gauc, ndcg@k, mrr@k "
-        "and hr@k, the quality of the order within the samples of each of its ids",
+        "and hr@k, the quality of the order within the samples of each of its ids; --loss listwise "
+        "and pairwise train this order",
     )
     group_cutoffs: tuple[int, ...] = Rules(
         at_least=1,

@@ -1,9 +1,9 @@
-"""Flags of the optimizers and their learning rate schedule."""
+"""Flags of the loss, the optimizers and their learning rate schedule."""
 
 import functools
 from dataclasses import dataclass
 
-from config.flag import FIXED, SEQUENTIAL, TRAIN, Need, Rules, Values, requires
+from config.flag import FIXED, RANKING, SEQUENTIAL, TRAIN, Need, Rules, Values, requires
 
 
 def _uses(flags: Values, kind: str) -> bool:
@@ -26,8 +26,16 @@ _training = functools.partial(Rules, modes=TRAIN)
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """Optimizers and learning rate schedule."""
+    """Loss, optimizers and learning rate schedule."""
 
+    training_loss: str = _training(
+        resume=FIXED, recipes=RANKING, choices=("log_loss", "listwise", "pairwise")
+    ).flag(
+        "log_loss",
+        "loss of a training; log_loss: of each sample; listwise: softmax over the samples of a "
+        "group of --group_column; pairwise: over its pairs of a positive and a negative; the last "
+        "two learn the order within a group only: their predictions are not probabilities",
+    )
     optimizer: str = _training(resume=FIXED, choices=("sgd", "adagrad", "adam", "lazy_adam")).flag(
         "sgd",
         "optimizer of the dense weights; lazy_adam: Adam, whose tables move in the rows of the "
@@ -78,6 +86,23 @@ class OptimizerConfig:
         if self.embedding_optimizer != "auto":
             return self.embedding_optimizer
         return {"adam": "lazy_adam"}.get(self.optimizer, self.optimizer)
+
+
+def check_loss(flags: Values) -> None:
+    """Raises ValueError for a loss of groups without groups."""
+    loss = flags.value("training_loss")
+    if flags.value("mode") != "train" or loss == "log_loss":
+        return
+    if flags.value("group_column") is None:
+        raise ValueError(
+            f"--loss {loss} orders the samples of a group: name the feature with the group's id, "
+            "such as the user, with --group_column"
+        )
+    if flags.value("dataset_type") == "synthetic":
+        raise ValueError(
+            f"--loss {loss} reads the samples of a group together, expected a stored data set, got "
+            "--dataset_type synthetic: write the samples with python -m dataloading.synthetic"
+        )
 
 
 def check_weight_decay(flags: Values) -> None:

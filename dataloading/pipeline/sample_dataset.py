@@ -17,6 +17,7 @@ import numpy as np
 
 from dataloading.pipeline.batch import Batch, Inputs, RaggedIds
 from dataloading.pipeline.columns import Column, Role, SampleReader
+from dataloading.pipeline.group_order import GroupOrder
 from dataloading.pipeline.permuted import PermutedReader
 from dataloading.pipeline.ragged import Ragged, Samples
 from dataloading.pipeline.shuffle import (
@@ -179,6 +180,23 @@ class SampleDataset:
         permuted = copy.copy(self)
         permuted._reader = PermutedReader(self._reader, feature, order)
         return permuted
+
+    def grouped(self, feature: str, first_id: int, seed: int, window_samples: int) -> SampleDataset:
+        """Returns these samples in a new order in each epoch, those of one id next to each other.
+
+        Args:
+            feature: categorical feature with one id per sample, which is read for all samples.
+            first_id, seed, window_samples: see `GroupOrder`.
+        """
+        (column,) = [c for c in self.columns if (c.role, c.feature) == (Role.CATEGORICAL, feature)]
+        ids, step = np.empty(self.num_samples, column.dtype), 1 << 20
+        for start in range(0, self.num_samples, step):
+            samples = range(start, min(start + step, self.num_samples))
+            (values,) = self._reader.read(samples, [column])
+            ids[samples.start : samples.stop] = values[:, 0]
+        grouped = copy.copy(self)
+        grouped._order = GroupOrder(ids, first_id, seed, window_samples)
+        return grouped
 
     def _batch_at(self, epoch: int, start_sample: int, index: tf.Tensor) -> Batch:
         """Returns a batch by its number, counted from `start_sample`; in a graph."""
