@@ -158,7 +158,7 @@ def describe_small(flag_set: str) -> dict[str, str]:
         texts |= {
             "keep_best": "on, unless --auc_threshold is set or test samples are evaluated",
             "early_stopping": f"{_PATIENCE}, with --keep_best",
-            "metric": "log_loss, with --keep_best",
+            "metric": "log_loss, with --keep_best; ndcg@k with --loss listwise or pairwise",
         }
     if flag_set in RANKING:
         rates = ", ".join(f"{rate:g} with {name}" for name, rate in _RANKING_RATES.items())
@@ -218,13 +218,16 @@ def _choose_mlperf(values: _Selection, draws_samples: bool) -> None:
 
 
 def _choose_stopping(values: _Selection) -> None:
-    """Sets the flags that keep the best model and stop early, by the log loss.
+    """Sets the flags that keep the best model and stop early, by the log loss, or the NDCG of the
+    losses of groups.
 
     `--nokeep_best` leaves them out, and so does `--auc_threshold`, which is another rule to stop.
     """
     is_off = values["keep_best"] is False or values["auc_threshold"] is not None
     if values["evals_per_epoch"] and not is_off:
-        values.set(keep_best=True, early_stopping=_PATIENCE, metric="log_loss")
+        trains_probabilities = values["training_loss"] == "log_loss"
+        metric = "log_loss" if trains_probabilities else f"ndcg@{values['group_cutoffs'][0]}"
+        values.set(keep_best=True, early_stopping=_PATIENCE, metric=metric)
 
 
 def _choose_ranking(num_samples: int, values: _Selection) -> None:

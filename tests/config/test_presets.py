@@ -207,6 +207,12 @@ def test_stopping(recipe, flags, expected):
         assert without["early_stopping"] is None and without["metric"] is None
 
 
+def test_metric_of_group_losses():
+    config = parsed("dlrm", "--training_loss=listwise", "--group_column=x", "--group_cutoffs=3,7")
+    flat = presets.apply(config, lambda: 8_000, config.explicit, lambda number: 0).flat()
+    assert flat["metric"] == "ndcg@3"
+
+
 def test_schedule_of_held_out_samples():
     """Steps are those of the samples that are trained on: 7,200 of 8,000."""
     config = parsed("dlrm", "--batch_size=100", "--epochs=1")
