@@ -30,4 +30,6 @@ def measure_checkpoint(path: Path, dataset_path: Path, split: str) -> BaselineRo
     else:
         evaluator = ClickEvaluator(model, dataset)
     metrics = dict(evaluator.evaluate())
-    return BaselineRow(trained.recipe, str(trained.path), metrics, time.perf_counter() - start)
+    return BaselineRow(
+        trained.recipe, trained.path.resolve().name, metrics, time.perf_counter() - start
+    )

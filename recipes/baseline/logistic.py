@@ -14,7 +14,7 @@ from recipes.baseline.rows import ClickRows
 
 # Inverse weights of the squared norm that are tried, from the strongest regularization on.
 STRENGTHS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-_MAX_STEPS = 300
+_MAX_STEPS = 100
 
 
 def logistic_regression(train: ClickRows, choosing: ClickRows) -> SimpleModel:

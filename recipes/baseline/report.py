@@ -28,7 +28,7 @@ def line(row: BaselineRow, task: BaselineTask) -> str:
     columns = "".join(
         f"{text:>{_width(name)}}" for name, text in zip(task.metrics, texts, strict=True)
     )
-    return f"{row.model:<22}{columns}{row.elapsed_s:>9.1f}  {row.settings}"
+    return f"{row.model:<22}{columns}{row.elapsed_s:>9.1f}  {row.settings}".rstrip()
 
 
 def _width(name: str) -> int:

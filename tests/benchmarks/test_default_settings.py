@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+import re
 import sys
 
 import numpy as np
@@ -141,6 +142,14 @@ def test_page(commands, tmp_path, monkeypatch):
     assert "ahead on 1 of 1 tables" in new and "old" not in new
     which_model.rewrite(out, page)
     assert page.read_text() == new
+
+
+def test_table_of_the_documentation(root):
+    """The page agrees with its results page, by which `which_model.rewrite` replaces the table."""
+    text = which_model.PAGE.read_text()
+    name = re.search(r"<!-- results: (\S+) -->", text)[1]
+    assert which_model.block(root / "benchmarks/results" / name) in text
+    assert f"](../../benchmarks/results/{name})" in text
 
 
 def test_unknown_table(tmp_path):

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
+from dataloading import transcribe
+from dataloading.formats.split_tfrecords.folder_format import stored_spec
 from dataloading.pipeline.ragged import Ragged
+from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import write_dataset
 from dataloading.synthetic.rows import synthetic_spec
 from recipes.baseline.fitted import constant, popularity, scores_of
@@ -121,6 +124,18 @@ def test_rows_of_a_data_set(data_set):
     numbers = np.fromfile(folder / "numerical.bin", np.float16).reshape(70, 2)
     np.testing.assert_array_equal(rows.numbers, numbers.astype(np.float32))
     assert rows.cardinalities == {"cat_0": 50, "cat_1": 9}
+
+
+def test_rows_of_split_tfrecords(data_set, tmp_path):
+    folder = tmp_path / "records"
+    flags = (f"--src_dataset_path={data_set.base_directory}", f"--dst_dataset_path={folder}")
+    assert transcribe.main([*flags, "--dst_dataset_type=split_tfrecords"]) == 0
+    spec = stored_spec(FeatureSpec.from_yaml(folder / "feature_spec.yaml"))
+    rows, same = (ClickSplit(each, "test").read(range(70)) for each in (spec, data_set))
+    for name in ("numbers", "labels"):
+        np.testing.assert_array_equal(getattr(rows, name), getattr(same, name))
+    np.testing.assert_array_equal(rows.ids["cat_0"], same.ids["cat_0"])
+    np.testing.assert_array_equal(rows.bags["cat_1"].values, same.bags["cat_1"].values)
 
 
 def test_rows_that_choose_settings(data_set):
