@@ -10,7 +10,7 @@ from distributed_embeddings.collectives import World
 from config import Config, canonical_value, parse_embedding_dims
 from dataloading.spec import feature_spec as fs
 from recipes import from_flags, validation
-from recipes.encoder.numerical_bins import count_bins, edges_of_numbers
+from recipes.encoder.numerical_bins import count_bins, edges_of_numbers, note_no_numbers
 from recipes.recipe import METRICS, Dataset, Evaluator, Goal, Recipe
 from runtime.hardware.device import Device
 from runtime.hardware.memory import RankMemory
@@ -77,6 +77,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         },
         notes=(
             note or "",
+            note_no_numbers(config, spec),
             plan.memory_note,
             from_flags.note_test_split(config.run.mode, spec, valid, _VALIDATION_SPLIT),
             validation.note_held_out(

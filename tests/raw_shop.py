@@ -14,7 +14,9 @@ import dlrm
 from preproc.transcode import __main__ as transcode
 from tests.deployment.trained import BOTTOM, DCNV2, DLRM, TrainedFixture, train
 
-RECIPES = {"dlrm": (dlrm, (*DLRM, BOTTOM)), "dcnv2": (dcnv2, DCNV2)}
+# All optional parts of a ranking model.
+PARTS = ("--numerical_embedding=bins", "--wide", "--members=3", "--dropout_rate=0.1")
+RECIPES = {"dlrm": (dlrm, (*DLRM, BOTTOM)), "dcnv2": (dcnv2, (*DCNV2, *PARTS))}
 # Vocabularies of texts, of whole numbers and of booleans, hash buckets, bins, and numbers.
 ENCODING = (
     *("--label=bought", "--split=0.8,0.2,0", "--frequency_threshold=2", "--missing_indicator"),

@@ -53,16 +53,23 @@ class MemberMLP(keras.layers.Layer):
             drawn = tf.random.stateless_uniform(shape, signs_seed, 0, 2, tf.int32)
             return tf.cast(2 * drawn - 1, dtype)
 
-        def add(name: str, shape: list[int], initializer):
-            options = {"initializer": initializer, "experimental_autocast": False}
-            return self.add_weight(name=name, shape=shape, **options)
-
-        self.signs = add("signs", [self.num_members, width], draw_signs)
+        self.signs = self.add_weight(
+            name="signs",
+            shape=[self.num_members, width],
+            initializer=draw_signs,
+            experimental_autocast=False,
+        )
         normal = keras.initializers.RandomNormal(
             stddev=math.sqrt(2 / (last_width + 1)), seed=derive_seed(self.seed, "kernel")
         )
-        self.kernel = add("kernel", [self.num_members, last_width], normal)
-        self.bias = add("bias", [self.num_members], "zeros")
+        shape = [self.num_members, last_width]
+        self.kernel = self.add_weight(name="kernel", shape=shape, initializer=normal)
+        self.bias = self.add_weight(
+            name="bias",
+            shape=[self.num_members],
+            initializer="zeros",
+            experimental_autocast=False,
+        )
         super().build(input_shape)
 
     def call(self, x: tf.Tensor, step: tf.Tensor | None = None) -> tf.Tensor:
@@ -70,13 +77,15 @@ class MemberMLP(keras.layers.Layer):
 
         `step` is that of dropout, None without dropout.
         """
-        # In the dtype of the weights, as the gradients of `signs`, `kernel` and `bias` are sums.
-        signed = tf.cast(x, self.variable_dtype)[:, tf.newaxis] * tf.convert_to_tensor(self.signs)
-        flat = tf.cast(tf.reshape(signed, [-1, signed.shape[-1]]), x.dtype)
-        hidden = tf.cast(self.hidden(flat, step), self.variable_dtype)
-        hidden = tf.reshape(hidden, [-1, self.num_members, hidden.shape[-1]])
-        kernel = tf.convert_to_tensor(self.kernel)
-        return tf.reduce_sum(hidden * kernel, axis=-1) + tf.convert_to_tensor(self.bias)
+        # In the dtype of the weights, as the gradient of `signs` is a sum over the batch. The rows
+        # of a member follow each other: in bfloat16 OpenVINO 2026.4 mixes up members of a sample.
+        signs = tf.convert_to_tensor(self.signs)[:, tf.newaxis]
+        signed = tf.cast(tf.cast(x, self.variable_dtype) * signs, x.dtype)
+        hidden = self.hidden(tf.reshape(signed, [-1, signed.shape[-1]]), step)
+        hidden = tf.reshape(hidden, [self.num_members, -1, hidden.shape[-1]])
+        logits = tf.matmul(hidden, tf.convert_to_tensor(self.kernel)[:, :, tf.newaxis])[:, :, 0]
+        logits = tf.cast(tf.transpose(logits), self.variable_dtype)
+        return logits + tf.convert_to_tensor(self.bias)
 
 
 def mean_member(logits: tf.Tensor) -> tf.Tensor:

@@ -58,6 +58,14 @@ def edges_of_numbers(config: Config, spec: fs.FeatureSpec) -> list[NDArray[np.fl
     return [column[indices] for column, indices in zip(edges, kept, strict=True)]
 
 
+def note_no_numbers(config: Config, spec: fs.FeatureSpec) -> str:
+    """Returns a note if the command line asks for bins of numbers that are not there, or ""."""
+    is_unread = "numerical_embedding" in config.explicit and not spec.channel(fs.NUMERICAL_CHANNEL)
+    if not is_unread or config.model.numerical_embedding == "none":
+        return ""
+    return "--numerical_embedding bins has no effect: the data set has no numerical features"
+
+
 def _read_edges(spec: fs.FeatureSpec) -> list[NDArray[np.float32]] | None:
     from preproc.encoding import folder as encoder
     from preproc.encoding.numbers import bin_edges

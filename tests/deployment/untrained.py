@@ -29,13 +29,17 @@ ITEMS, CATEGORIES, LENGTH = 30, 4, 7
 
 COMMAND_LINE = ["prog", "--dataset_path=nowhere"]
 
+PARTS = {"num_bins": 3, "is_wide": True, "num_members": 3, "dropout_rate": 0.5}
+
 RANKING = {
     "dlrm": {},
     "dlrm_without_numericals": {"num_numerical": 0},
     "dlrm_of_one_table": {"tables": 1},
     "dlrm_without_tables": {"tables": 0},
+    "dlrm_of_all_parts": PARTS,
     "dcnv2": {"interaction": "cross", "embedding_dims": (4, 8, 16)},
     "dcnv2_without_numericals": {"interaction": "cross", "num_numerical": 0},
+    "dcnv2_of_all_parts": {"interaction": "cross", "embedding_dims": (4, 8, 16), **PARTS},
 }
 SEQUENCE = {
     "sim": {"model_type": "sim"},
@@ -77,7 +81,8 @@ def ranking(folder: Path, tables=3, num_numerical=2, **sizes):
     )
     cross = shape.interaction == "cross"
     config = configuration.parse(COMMAND_LINE, "dcnv2" if cross else "dlrm", dcnv2.DEFAULTS)
-    return _saved(folder, CTRModel(shape), config, spec, shape)
+    edges = [[-1, 0, 0.5, 2], [0, 1]] if shape.num_bins else None
+    return _saved(folder, CTRModel(shape, edges=edges), config, spec, shape)
 
 
 def sequence(folder: Path, length=LENGTH, **sizes):

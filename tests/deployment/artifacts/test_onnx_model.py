@@ -12,7 +12,8 @@ from onnx import numpy_helper
 from deployment.artifacts.onnx_model import check_against_tensorflow, dense_to_onnx
 from deployment.client.drawn_requests import drawn_request
 from deployment.model.served_model import DenseModel, serving_spec_of
-from deployment.serving.dense import open_session
+from deployment.serving import checksums
+from deployment.serving.dense import DenseRunner, open_session
 from deployment.serving.interface import EMBEDDINGS
 from nn.sequence import gru
 from tests.deployment import untrained
@@ -47,7 +48,7 @@ def dlrm(tmp_path_factory):
     return trained, *converted(trained, folder)
 
 
-@pytest.mark.quick("dlrm", "dcnv2", "sim", "neumf", "dlrm_without_*")
+@pytest.mark.quick("dlrm", "dcnv2", "sim", "neumf", "dlrm_without_*", "*_parts")
 @pytest.mark.parametrize(
     "name", [*untrained.RANKING, *untrained.SEQUENCE, *untrained.INTERACTION, "dien_in_a_loop"]
 )
@@ -72,6 +73,19 @@ def test_agreement_with_tensorflow(name, tmp_path, monkeypatch):
         expected = untrained.scores(model, serving_spec, arrays)
         assert expected.std() > 1e-3 or rows == 1
         np.testing.assert_allclose(result, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["dlrm_of_all_parts", "dcnv2_of_all_parts"])
+def test_half_precision(name, tmp_path, monkeypatch):
+    """OpenVINO fuses operations that differ by the order of a model's dimensions."""
+    model, trained = untrained.make(name, tmp_path)
+    serving_spec, _, _ = converted(trained, tmp_path)
+    arrays = drawn_request(serving_spec, 64, np.random.default_rng(1))
+    monkeypatch.setattr(checksums, "verify", lambda folder, file: None)
+    interface = SimpleNamespace(precision="bf16", dense_inputs=serving_spec.dense_inputs)
+    runner = DenseRunner(tmp_path, interface, 1, print)
+    scores = runner.run(looked_up(serving_spec, whole_tables(trained), arrays), arrays)
+    np.testing.assert_allclose(scores, untrained.scores(model, serving_spec, arrays), atol=0.02)
 
 
 def changed(file, folder, change):

@@ -82,7 +82,9 @@ def test_session_without_toolkit(trained_dlrm, tmp_path, monkeypatch, capfd):
     np.testing.assert_allclose(np.load(tmp_path / "monolithic.npy"), scores, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["sim_of_hard_search", "neumf", "dlrm_without_tables"])
+@pytest.mark.parametrize(
+    "name", ["sim_of_hard_search", "neumf", "dlrm_without_tables", "dlrm_of_all_parts"]
+)
 def test_other_monolithic_models(name, tmp_path, caplog):
     model, trained = untrained.make(name, tmp_path)
     serving_spec = serving_spec_of(trained)

@@ -1,0 +1,119 @@
+"""Trains DLRM and DCNv2 with all optional parts on the ranks and, on each of them, on one rank.
+
+Each rank writes {scenario: what differs, or ""} as JSON to $RANK_RESULTS/RANK.json.
+"""
+
+import itertools
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from distributed_embeddings.collectives import World
+
+import config as configuration
+from dataloading.pipeline.batch import Batch
+from dataloading.synthetic.rows import synthetic_spec
+from nn.ctr.model import CTRModel
+from nn.train.losses import click_loss
+from nn.train.trainer import Trainer
+from recipes import ctr
+from runtime.cluster import distributed
+
+ROWS, HOTNESS = (50, 7, 30), (1, 2, 3)
+EDGES = [[-1, 0, 0.5, 2], [0, 1]]
+BATCH, STEPS = 12, 3
+PLANS = {
+    "table_wise": {"dist_strategy": "basic"},
+    "column_wise": {"column_slice_threshold": 60},
+    "row_wise": {"row_slice_threshold": 100},
+    "replicated": {"data_parallel_threshold": 1000},
+}
+MODELS = {
+    "dot": {"embedding_dim": "4"},
+    "cross": {"embedding_dim": "4,2,8", "interaction": "cross"},
+    "without_numbers": {"embedding_dim": "4", "num_numerical": 0},
+}
+
+
+def train(world: World, plan: str, model: str, optimizer: str) -> dict[str, np.ndarray]:
+    """Returns losses, weights and scores after some compiled steps, the same on every rank."""
+    flags = dict(MODELS[model])
+    num_numerical = flags.pop("num_numerical", 2)
+    config = configuration.Config("dlrm").replace(
+        dataset_type="synthetic",
+        bottom_mlp_dims=(6, 4),
+        top_mlp_dims=(5, 1),
+        numerical_embedding="bins",
+        numerical_bins=3,
+        wide=True,
+        members=3,
+        optimizer=optimizer,
+        learning_rate=0.05,
+        warmup_steps=0,
+        decay_steps=0,
+        batch_size=BATCH,
+        epsilon=1e-3,
+        cross_layer_projection_dim=3,
+        **PLANS[plan],
+        **flags,
+    )
+    spec = synthetic_spec(ROWS, HOTNESS, num_numerical=num_numerical)
+    interaction = "cross" if config.model.interaction == "cross" else "dot_tensorflow"
+    ranking = CTRModel(
+        ctr.model_config(config, spec, interaction),
+        edges=EDGES,
+        plan=ctr.make_plan(config, spec, world.size),
+        world=world,
+        seed=1,
+    )
+    trainer = Trainer(ranking, click_loss, ranking.create_optimizers(config.optimizer), 1.0, world)
+    for step in range(STEPS):
+        trainer.train_step(batches(world, num_numerical, step))
+    result = {"loss": np.asarray(trainer.progress().loss)}
+    result |= {variable.name: variable.numpy() for variable in ranking.dense_variables}
+    for number, table in enumerate(ranking.embedding.get_weights(all_ranks=True)):
+        result[f"table {number}"] = table
+    inputs = next(batches(world, num_numerical, STEPS)).inputs
+    result["logits"] = world.all_gather(ranking(inputs), "logits").numpy()
+    return result
+
+
+def batches(world: World, num_numerical: int, step: int):
+    """Returns an iterator of one batch, this rank's share of the global one."""
+    rng = np.random.default_rng(step)
+    share = slice(world.rank * BATCH // world.size, (world.rank + 1) * BATCH // world.size)
+    numerical = rng.normal(size=(BATCH, num_numerical)).astype(np.float32)[share]
+    ids = tuple(
+        rng.integers(0, rows, (BATCH, hotness)).astype(np.int32)[share]
+        for rows, hotness in zip(ROWS, HOTNESS, strict=True)
+    )
+    labels = rng.integers(0, 2, (BATCH, 1)).astype(np.float32)[share]
+    batch = Batch((numerical, ids), labels, np.ones_like(labels))
+    return iter(tf.data.Dataset.from_tensors(batch))
+
+
+def difference(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> str:
+    """Returns the first value that differs, or ""."""
+    for (name, value), wanted in zip(actual.items(), expected.values(), strict=True):
+        if value.shape != wanted.shape or not np.allclose(value, wanted, 1e-4, 3e-5):
+            return f"{name} differs"
+    return ""
+
+
+def main() -> None:
+    world = distributed.connect()
+    optimizers = itertools.cycle(["sgd", "adagrad", "adam"])
+    report = {}
+    for model in MODELS:
+        for plan in PLANS:
+            optimizer = next(optimizers)
+            results = (train(w, plan, model, optimizer) for w in (world, World()))
+            report[f"{model} {plan} {optimizer}"] = difference(*results)
+    folder = Path(os.environ["RANK_RESULTS"])
+    (folder / f"{world.rank}.json").write_text(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()
