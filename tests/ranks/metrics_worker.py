@@ -12,6 +12,7 @@ from distributed_embeddings.collectives import World
 from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec
 from nn.metrics.classification import BinnedMetrics, ExactMetrics, NonFiniteScores
 from nn.metrics.evaluator import ClickEvaluator
+from nn.metrics.group_metrics import Grouping
 
 NUM_ROWS = 20_000
 
@@ -97,6 +98,7 @@ class ExchangingModel:
 
 
 def check_evaluator(world: World) -> None:
+    grouping = Grouping("cat_0", lambda inputs: inputs.categorical[0], first_id=1, cutoffs=(3,))
     spec = synthetic_spec([10], num_numerical=2)
     for num_samples, batch_size in ((NUM_ROWS, 1200), (1201, 600), (1, 600)):
         for auc_thresholds in (None, 100):
@@ -107,12 +109,11 @@ def check_evaluator(world: World) -> None:
                 world_size=world.size,
             )
             whole = SyntheticDataset(spec, "test", batch_size, num_samples=num_samples)
-            actual = dict(
-                ClickEvaluator(ExchangingModel(world), own, auc_thresholds, world).evaluate()
-            )
-            expected = dict(
-                ClickEvaluator(lambda x: x.numerical[:, :1], whole, auc_thresholds).evaluate()
-            )
+            models = (ExchangingModel(world), lambda inputs: inputs.numerical[:, :1])
+            many = ClickEvaluator(models[0], own, auc_thresholds, world, grouping)
+            one = ClickEvaluator(models[1], whole, auc_thresholds, None, grouping)
+            actual, expected = (dict(evaluator.evaluate()) for evaluator in (many, one))
+            assert many.notes == one.notes and "ndcg@3" in actual
             np.testing.assert_allclose(list(actual.values()), list(expected.values()), rtol=1e-12)
             if auc_thresholds is None:
                 assert repr(actual["auc"]) == repr(expected["auc"])

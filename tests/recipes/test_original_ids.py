@@ -4,7 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from config import parse
+from dataloading.pipeline.batch import Inputs
 from dataloading.spec.feature_spec import FeatureSpec
+from recipes import from_flags
 from recipes.encoder.original_ids import decoders, original_ids
 from tests import tastes
 from tests.vocabularies import write_encoder
@@ -71,3 +74,13 @@ def test_other_encoder(tmp_path):
     write_encoder(tmp_path, user=["a"])
     with pytest.raises(ValueError, match="expected 2 ids of 'user', as in .*, got 1"):
         original_ids(spec, "user", 2)
+
+
+@pytest.mark.parametrize("first_id", [0, 1])
+def test_ids_without_a_group(tmp_path, first_id):
+    """Samples of id 0, where it stands for unknown values, are not a group."""
+    spec = spec_of(tmp_path)
+    write_encoder(tmp_path, first_id, user=range(tastes.USERS - first_id))
+    config = parse(["x", f"--dataset_path={tmp_path}", "--group_column=user"], "dlrm")
+    grouping = from_flags.grouping(config, spec, {"categorical": ["user"]}, ["user"])
+    assert grouping.first_id == first_id and grouping.column_of(Inputs(None, ("ids",))) == "ids"
