@@ -3,6 +3,7 @@
 import os
 
 import pytest
+import yaml
 
 from tests.ranks.test_entry_scripts import SMALL, rows, summary
 
@@ -17,15 +18,31 @@ FLAGS = (
 )
 
 
+def without_validation(rows, folder):
+    """A copy of a data set whose feature spec does not name the validation split."""
+    folder.mkdir()
+    for part in ("train", "test"):
+        (folder / part).symlink_to(rows / part)
+    content = yaml.safe_load((rows / "feature_spec.yaml").read_text())
+    del content["source_spec"]["validation"]
+    (folder / "feature_spec.yaml").write_text(yaml.safe_dump(content))
+    return folder
+
+
 @pytest.mark.long
-def test_step_of_two_ranks(rows, run_recipes, tmp_path):
+@pytest.mark.parametrize("has_split", [True, False])
+def test_step_of_two_ranks(has_split, rows, run_recipes, tmp_path):
+    """Without a validation split the last 530 of 5,300 training samples are held out."""
+    if not has_split:
+        rows = without_validation(rows, tmp_path / "rows")
+
     def command(name, *flags):
         where = ("--save_checkpoint_path", tmp_path / name, "--run_dir", tmp_path / f"{name}.run")
         return ("dlrm.py", "--dataset_path", rows, *FLAGS, *where, *flags)
 
     run_recipes(1, {"one": command("one")})
     stopped = summary(tmp_path / "one.run")
-    assert stopped["steps"] < 180
+    assert stopped["steps"] < (180 if has_split else 160)
     cut = ("--max_steps", stopped["best_log_loss_step"])
     run_recipes(2, {"two": command("two"), "cut": command("cut", *cut)})
     run_recipes(1, {"cut": command("cut", "--max_steps", "-1")})
