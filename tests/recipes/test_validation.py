@@ -78,7 +78,7 @@ def messages(run_dir):
     return [x["data"]["message"] for x in lines(run_dir / "log.json") if x.get("step") == "MESSAGE"]
 
 
-@pytest.mark.parametrize("recipe", [dlrm, dcnv2], ids=lambda recipe: recipe.__name__)
+@pytest.mark.parametrize("recipe", [dlrm, pytest.param(dcnv2, marks=pytest.mark.long)])
 def test_default_training(data, tmp_path, recipe):
     """Without a validation split the last samples of train are evaluated, and no test sample."""
     flags = (f"--dataset_path={data / 'train test'}", "--seed=1", *SHAPE, "--batch_size=128")

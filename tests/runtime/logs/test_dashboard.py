@@ -106,7 +106,7 @@ def test_overview_of_splits(tmp_path):
     for name, split, metrics in (
         ("a", "validation", {"auc": 0.5}),
         ("b", "test", {"auc": 0.25, "ndcg@5": 0.375, "ndcg@x": 0.3}),
-        ("c", "test", {"test_auc": 0.75, "test_loss": 0.125}),
+        ("c", "test", {"test_auc": 0.75, "test_loss": 0.125, "best_log_loss": 0.0625}),
     ):
         with RunLogger(tmp_path / name / "log.json", {"mode": "train"}) as log:
             for metric in metrics:
@@ -115,7 +115,7 @@ def test_overview_of_splits(tmp_path):
     assert write_dashboard(tmp_path, tmp_path / "page.html") == (3, 0)
     overview = (tmp_path / "page.html").read_text().partition("<h2>Runs</h2>")[0]
     header = re.findall("<th>(.*?)</th>", overview)
-    names = ["auc (test)", "auc (validation)", "ndcg@5 (test)", "test_auc", "test_loss"]
-    assert sorted(header[5:]) == names
-    values = ("0.50000", "0.25000", "0.37500", "0.75000", "0.12500")
+    names = ["auc (test)", "auc (validation)", "best_log_loss (test)", "ndcg@5 (test)"]
+    assert sorted(header[5:]) == [*names, "test_auc", "test_loss"]
+    values = ("0.50000", "0.25000", "0.37500", "0.75000", "0.12500", "0.06250")
     assert all(text in overview for text in values)

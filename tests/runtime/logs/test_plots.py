@@ -50,6 +50,9 @@ def test_lines_and_axes_of_a_learning_curve(monkeypatch):
     assert quality.get_title() == quality.get_ylabel() == "HR@2"
     assert not any("reachable" in line.get_label() for line in quality.lines)
     assert all(step == round(step) for step in quality.get_xticks())
+    by_loss = {"validation_loss": [(3, 0.4)], "validation_log_loss": [(3, 0.4)]}
+    learning_curve("d.png", {**by_loss, "validation_auc": [(3, 0.7)]})
+    assert figures.pop().axes[1].get_ylabel() == "ROC AUC", "the loss has a panel"
     learning_curve("c.png", {"train_loss": [(10, 0.6)]})
     assert figures[2].axes[0].lines[0].get_marker() == "o", "a line of one point is invisible"
     evaluation("roc.png", **of_an_evaluation())
