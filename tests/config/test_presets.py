@@ -181,6 +181,7 @@ def test_pinned_flags(recipe, num_samples):
 
 
 STOPPING = {"keep_best": True, "early_stopping": 4, "metric": "log_loss"}
+METRICS = {"dlrm": "log_loss", "sim": "auc"}
 
 
 @pytest.mark.parametrize(
@@ -189,7 +190,7 @@ STOPPING = {"keep_best": True, "early_stopping": 4, "metric": "log_loss"}
         ("", STOPPING),
         ("--keep_best --save_checkpoint_path=x", STOPPING),
         ("--early_stopping=2", STOPPING | {"early_stopping": 2}),
-        ("--metric=auc", STOPPING | {"metric": "auc"}),
+        ("--metric=pr_auc", STOPPING | {"metric": "pr_auc"}),
         ("--nokeep_best", {"keep_best": False}),
         ("--nokeep_best --early_stopping=2", {"keep_best": False, "early_stopping": 2}),
         ("--auc_threshold=0.8", {}),
@@ -201,6 +202,8 @@ STOPPING = {"keep_best": True, "early_stopping": 4, "metric": "log_loss"}
 def test_stopping(recipe, flags, expected):
     config = parsed(recipe, *flags.split())
     flat = presets.apply(config, lambda: 8_000, config.explicit, lambda number: 0).flat()
+    if expected.get("metric") == "log_loss":
+        expected = expected | {"metric": METRICS[recipe]}
     assert {name: flat[name] for name in STOPPING} == dict.fromkeys(STOPPING) | expected
     without = presets.apply(config, lambda: 8_000, config.explicit).flat()
     if flags in ("", "--nokeep_best"):
