@@ -147,8 +147,12 @@ def resume_flags(
         )
     ours = config.flat()
     adopted = {name: value for name, value in flags.items() if name not in flags_with(resume=OWN)}
-    adopted = _checked(config, {**remembered, **adopted}, where)
+    adopted = _checked(config, {**adopted, **remembered}, where)
     fixed = flags_with(resume=FIXED) | set(remembered)
+    if "interaction" in remembered and (ours["dropout_rate"] > 0) != (
+        adopted.get("dropout_rate", -1) > 0
+    ):
+        fixed |= {"dropout_rate"}  # the checkpoint of a ranking model has its steps, or has not
     changed = []
     for name, value in list(adopted.items()):
         if name in fixed:

@@ -71,6 +71,19 @@ def test_training_from_a_checkpoint(trained, shop, tmp_path):
     )
 
 
+@pytest.mark.parametrize("rate", ["-1", "0.3"])
+def test_resuming_with_another_dropout_rate(shop, trained, tmp_path, capsys, rate):
+    model = shutil.copytree(trained[0], tmp_path / "model")
+    flags = (f"--dataset_path={shop}", f"--resume={model}", f"--dropout_rate={rate}")
+    code, _ = in_process(tmp_path / "run", *flags)
+    captured = capsys.readouterr()
+    if rate == "-1":
+        assert code == entry.USER_ERROR
+        assert "--dropout_rate -1.0 differs from the checkpoint's 0.1" in captured.err
+    else:
+        assert code == 0 and "other than before: --dropout_rate 0.3" in captured.out
+
+
 def test_number_of_bins(shop, trained, tmp_path):
     flags = (f"--dataset_path={shop}", *FLAGS, "--numerical_bins=4", "--max_steps=1")
     assert in_process(tmp_path / "run", *flags, f"--save_checkpoint_path={tmp_path / 'm'}")[0] == 0
