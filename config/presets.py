@@ -52,6 +52,9 @@ _MANY_INTERACTIONS_RATES = {
     "weight_decay": 0.3,
 }
 
+# Samples below which DLRM and DCNv2 that stop early have a constant rate, their most epochs, and
+# epochs in a row without a lower log loss after which they stop.
+_STOPPED_BELOW, _STOPPED_EPOCHS, _STOPPED_PATIENCE = 100_000, 60, 8
 # Evaluations in a row without a better metric after which DLRM, DCNv2 and SIM stop.
 _PATIENCE = 4
 
@@ -89,6 +92,7 @@ def apply(
     count: Callable[[], int | None],
     pinned: Collection[str],
     held_out: Callable[[int], int] | None = None,
+    has_bins: bool = False,
 ) -> Config:
     """Returns the flags with the values of `--preset`, and with a sentence on it (`preset_note`).
 
@@ -96,7 +100,7 @@ def apply(
     arguments are those of `choose`.
     """
     num_samples = None if config.run.preset in (TERABYTE, MLPERF) else count()
-    choice = choose(config, num_samples, pinned, held_out)
+    choice = choose(config, num_samples, pinned, held_out, has_bins)
     config = dataclasses.replace(config, preset_note=str(choice))
     return config.with_values({"preset": choice.preset, **choice.values})
 
@@ -106,6 +110,7 @@ def choose(
     num_samples: int | None,
     pinned: Collection[str],
     held_out: Callable[[int], int] | None = None,
+    has_bins: bool = False,
 ) -> Choice:
     """Chooses the values of the flags that are not pinned.
 
@@ -116,6 +121,7 @@ def choose(
         held_out: returns the number of training samples, of their number, that a training with
             early stopping evaluates and does not train on; None: the training has no validation
             samples, and is not stopped early.
+        has_bins: whether the data set's encoder has bins of its numerical features.
     """
     preset, limit = config.run.preset, _TERABYTE_FROM[config.flag_set]
     values = _Selection(config, pinned)
@@ -136,7 +142,7 @@ def choose(
         if values["early_stopping"]:
             num_samples -= held_out(num_samples)
     if config.flag_set in RANKING:
-        _choose_ranking(num_samples, values)
+        _choose_ranking(num_samples, values, has_bins)
     elif config.flag_set in SEQUENTIAL:
         _choose_sequential(num_samples, values)
     else:
@@ -163,13 +169,26 @@ def describe_small(flag_set: str) -> dict[str, str]:
             else "auc, with --keep_best",
         }
     if flag_set in RANKING:
+        few = f"below {_STOPPED_BELOW:,} samples with early stopping"
         rates = ", ".join(f"{rate:g} with {name}" for name, rate in _RANKING_RATES.items())
+        rates += f"; half of it from 30,000 samples on {few}"
         return texts | {
             "optimizer": "adam",
+            "embedding_optimizer": f"adam {few}",
             "learning_rate": rates,
-            "batch_size": "about 1.5 * sqrt(samples), a power of 2",
-            "epochs": "12 below 1,500 samples, falling to 1 from a million on",
-            "weight_decay": "2 below 30,000 samples",
+            "batch_size": f"256 {few}; else about 1.5 * sqrt(samples), a power of 2",
+            "epochs": f"at most {_STOPPED_EPOCHS} {few}; else 12 below 1,500 samples, falling to 1 "
+            "from a million on",
+            "early_stopping": f"{_STOPPED_PATIENCE} epochs {few}; else {_PATIENCE}; with "
+            "--keep_best",
+            "warmup_steps": f"0 {few}; else 5 % of the steps",
+            "decay_start_step": f"0 {few}; else the end of the warm-up",
+            "decay_steps": f"0, a constant rate, {few}; else until the end of the training",
+            "weight_decay": f"2 below 30,000 samples; 1 from there on {few}",
+            "dropout_rate": f"0.2 {few}",
+            "numerical_embedding": "bins where the data set's encoder has them, unless --variant "
+            "nvidia",
+            "wide": "on, unless --variant nvidia",
             "embedding_dim": "16",
             "bottom_mlp_dims": "64,32,16; 512,256,64,16 from 10 million samples on",
             "top_mlp_dims": "128,64,1; 512,256,1 from 10 million samples on",
@@ -236,20 +255,39 @@ def _choose_stopping(flag_set: str, values: _Selection) -> None:
         values.set(keep_best=True, early_stopping=_PATIENCE, metric=metric)
 
 
-def _choose_ranking(num_samples: int, values: _Selection) -> None:
-    """Sets the flags of DLRM and DCNv2: Adam, about sqrt(samples) steps per epoch, small layers."""
+def _choose_ranking(num_samples: int, values: _Selection, has_bins: bool) -> None:
+    """Sets the flags of DLRM and DCNv2: Adam, small layers, first-order terms.
+
+    With few samples and early stopping, the rate is constant and weights decay: the best number of
+    epochs differs between data sets. Otherwise there are about sqrt(samples) steps per epoch, and
+    the rate decays until the end of a number of epochs that suits most data sets.
+    """
     default_rate = not {"optimizer", "learning_rate"} & set(values.pinned)
     values.set(optimizer="adam")
-    values.set(
-        learning_rate=_RANKING_RATES[values["optimizer"]],
-        batch_size=_power_of_two(1.5 * math.sqrt(num_samples), num_samples),
-        epochs=_epochs(num_samples),
-    )
-    if default_rate and num_samples < 30_000:
+    if values["variant"] != "nvidia":
+        values.set(wide=True, **({"numerical_embedding": "bins"} if has_bins else {}))
+    stops = bool(values["early_stopping"]) and num_samples < _STOPPED_BELOW
+    # Ids of rare values need more decay of the weights where there are few samples.
+    share = 0.5 if stops and num_samples >= 30_000 else 1.0
+    values.set(learning_rate=share * _RANKING_RATES[values["optimizer"]])
+    if default_rate and (stops or num_samples < 30_000):
         # Against overfitting. A step decays weights by this times the learning rate, so that the
         # two are chosen together.
-        values.set(weight_decay=2.0)
-    _choose_schedule(num_samples, values)
+        values.set(weight_decay=2.0 * share)
+    if stops:
+        patience = _STOPPED_PATIENCE * values["evals_per_epoch"]
+        values.set(early_stopping=patience, epochs=_STOPPED_EPOCHS, dropout_rate=0.2)
+        values.set(batch_size=_power_of_two(256, num_samples))
+        if values["optimizer"] == "adam":
+            values.set(embedding_optimizer="adam")  # rare ids decay, too
+    else:
+        batch_size = _power_of_two(1.5 * math.sqrt(num_samples), num_samples)
+        values.set(batch_size=batch_size, epochs=_epochs(num_samples))
+    schedule = {"epochs", "decay_start_step", "decay_steps", "decay_power"}
+    if stops and not schedule & set(values.pinned):
+        values.set(warmup_steps=0, decay_start_step=0, decay_steps=0)
+    else:
+        _choose_schedule(num_samples, values)
     _choose_ranking_sizes(num_samples, values)
 
 

@@ -32,7 +32,8 @@ ALLOWED = {
         "preproc.encoding",
     },
     "training": RECIPES - {"recipes", "training"}
-    | {"recipes.recipe", "recipes.from_flags", "recipes.validation"},
+    | {"recipes.recipe", "recipes.from_flags", "recipes.validation"}
+    | {"recipes.encoder.numerical_bins"},
     "config": set(),
     "nn": {EMBEDDINGS, "runtime"},
     "nn/layers": {"distributed_embeddings.seeds", "nn.keras", "runtime"},

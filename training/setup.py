@@ -16,6 +16,7 @@ from config.sections.optimizer import check_weight_decay
 from dataloading.row_count import count_training_samples
 from dataloading.spec import data_checks
 from dataloading.spec.feature_spec import FeatureSpec
+from recipes.encoder import numerical_bins
 from recipes.from_flags import load_feature_spec
 from recipes.recipe import Recipe
 from recipes.validation import can_validate, count_held_out
@@ -152,7 +153,8 @@ def with_preset(
         held_out = None
         if spec is not None and can_validate(config, spec):
             held_out = functools.partial(count_held_out, config, spec)
-        config = presets.apply(config, count, _pinned_flags(config, saved), held_out)
+        has_bins = spec is not None and numerical_bins.exist(config, spec)
+        config = presets.apply(config, count, _pinned_flags(config, saved), held_out, has_bins)
     check_weight_decay(config)
     return config
 

@@ -33,12 +33,19 @@ def parsed(recipe, *flags):
 def choose(recipe, num_samples, *flags, pinned=()):
     config = parsed(recipe, *flags)
     held_out = None if recipe == "ncf" else lambda number: 0  # a validation split
-    return presets.choose(config, num_samples, config.explicit | set(pinned), held_out)
+    has_bins = recipe in ("dlrm", "dcnv2")
+    return presets.choose(config, num_samples, config.explicit | set(pinned), held_out, has_bins)
 
 
 def applied(recipe, num_samples, *flags):
     config = parsed(recipe, *flags)
     return presets.apply(config, lambda: num_samples, config.explicit)
+
+
+def stopped(recipe, num_samples, *flags):
+    """With a validation split."""
+    config = parsed(recipe, *flags)
+    return presets.apply(config, lambda: num_samples, config.explicit, lambda number: 0, True)
 
 
 # The published settings, which --preset terabyte must leave alone.
@@ -180,6 +187,52 @@ def test_pinned_flags(recipe, num_samples):
         assert kept.flat()[name] == before[name]
 
 
+def test_few_samples_with_early_stopping():
+    """The rate is constant, and the best number of epochs is found; other rates have no decay."""
+    flat = stopped("dlrm", 8_000).flat()
+    expected = {
+        "batch_size": 256,
+        "epochs": 60,
+        "early_stopping": 8,
+        "learning_rate": 0.002,
+        "weight_decay": 2.0,
+        "dropout_rate": 0.2,
+        "embedding_optimizer": "adam",
+        "warmup_steps": 0,
+        "decay_start_step": 0,
+        "decay_steps": 0,
+        "numerical_embedding": "bins",
+        "wide": True,
+        "members": 1,
+    }
+    assert {name: flat[name] for name in expected} == expected
+    assert stopped("dlrm", 100).run.batch_size == 64
+    optimizer = stopped("dlrm", 30_000).optimizer
+    assert (optimizer.learning_rate, optimizer.weight_decay) == (0.001, 1.0)
+    optimizer = stopped("dlrm", 30_000, "--optimizer=sgd").optimizer
+    assert (optimizer.learning_rate, optimizer.weight_decay) == (0.25, 0)
+    assert stopped("dlrm", 8_000, "--evals_per_epoch=3").evaluation.early_stopping == 24
+    assert stopped("dlrm", 8_000, "--early_stopping=3").evaluation.early_stopping == 3
+    flat = stopped("dlrm", 8_000, "--optimizer=adagrad").flat()
+    assert (flat["embedding_optimizer"], flat["weight_decay"]) == ("auto", 0)
+    flat = stopped("dlrm", 8_000, "--epochs=2", "--decay_steps=10").flat()
+    assert (flat["decay_start_step"], flat["decay_steps"]) == (2 * 32 - 10, 10)
+    for config in (stopped("dlrm", 100_000), stopped("dlrm", 8_000, "--nokeep_best")):
+        flat = config.flat()
+        assert flat["decay_start_step"] + flat["decay_steps"] == flat["epochs"] * -(
+            -(100_000 if flat["early_stopping"] else 8_000) // flat["batch_size"]
+        )
+        assert (flat["wide"], flat["embedding_optimizer"]) == (True, "auto")
+
+
+def test_first_order_terms():
+    """Bins need an encoder, and NVIDIA's models have neither them nor a linear term."""
+    without = applied("dlrm", 8_000).model
+    assert (without.numerical_embedding, without.wide) == ("none", True)
+    nvidia = stopped("dlrm", 8_000, "--variant=nvidia").model
+    assert (nvidia.numerical_embedding, nvidia.wide) == ("none", False)
+
+
 STOPPING = {"keep_best": True, "early_stopping": 4, "metric": "log_loss"}
 METRICS = {"dlrm": "log_loss", "sim": "auc"}
 
@@ -204,6 +257,8 @@ def test_stopping(recipe, flags, expected):
     flat = presets.apply(config, lambda: 8_000, config.explicit, lambda number: 0).flat()
     if expected.get("metric") == "log_loss":
         expected = expected | {"metric": METRICS[recipe]}
+    if recipe == "dlrm" and expected.get("early_stopping") == 4:
+        expected = expected | {"early_stopping": 8}
     assert {name: flat[name] for name in STOPPING} == dict.fromkeys(STOPPING) | expected
     without = presets.apply(config, lambda: 8_000, config.explicit).flat()
     if flags in ("", "--nokeep_best"):
@@ -270,6 +325,8 @@ def test_optimizer_flags():
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_usage(recipe):
     set_by_small = set(choose(recipe, 8_000, "--preset=small").values)
+    if recipe in ("dlrm", "dcnv2"):
+        set_by_small |= {"decay_power"}  # of more samples
     if recipe == "dlrm":
         set_by_small |= {"num_cross_layers", "cross_layer_projection_dim"}  # --interaction cross
     if recipe == "ncf":
