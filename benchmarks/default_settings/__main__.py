@@ -77,7 +77,7 @@ def main() -> int:
     args.flags = " ".join(args.flags) or None
     facts = [
         f"toolkit: {', '.join(f'{name} ({count} results)' for name, count in commits.items())}",
-        f"{args.splits} random splits of each table into 80 % train, 10 % validation and 10 % "
+        f"random splits of each table: {args.splits}, into 80 % train, 10 % validation and 10 % "
         "test; means over them, and standard errors of the gaps within splits",
         "training by one command without flags but paths and a seed"
         + (f", and {args.flags}" if args.flags else "")
