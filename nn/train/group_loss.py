@@ -63,7 +63,12 @@ class GroupLoss:
         member = tf.range(tf.cast(num_members, tf.int64))
         groups = groups * tf.cast(num_members, tf.int64) + member
         labels, counts = (tf.repeat(column, num_members, axis=1) for column in (labels, counts))
-        loss = self._loss(*(tf.boolean_mask(column, counts) for column in (groups, labels, logits)))
+        groups, labels, logits, counts = (
+            tf.reshape(column, [-1]) for column in (groups, labels, logits, counts)
+        )
+        # Alone in a group, a sample has no loss. Shapes are those of the batch: XLA compiles once.
+        alone = -1 - tf.range(tf.size(groups, tf.int64))
+        loss = self._loss(tf.where(counts, groups, alone), labels, logits)
         if size > 1:
             # `Trainer` minimizes the mean over ranks, each of which has part of the gradient.
             loss += (size - 1.0) * (loss - tf.stop_gradient(loss))
@@ -74,7 +79,7 @@ def listwise(groups: tf.Tensor, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tens
     """Returns the mean over groups of the listwise loss, see `GroupLoss`; 0 without any.
 
     Args:
-        groups: int64 [n].
+        groups: int64 [n], in any order.
         labels: float32 [n], 0 or 1.
         logits: float32 [n].
     """
@@ -84,7 +89,7 @@ def listwise(groups: tf.Tensor, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tens
     )
     shifted = logits - tf.gather(largest, segments.group)
     sums = tf.math.unsorted_segment_sum(tf.exp(shifted), segments.group, segments.num_groups)
-    losses = labels * (tf.gather(tf.math.log(sums), segments.group) - shifted)
+    losses = labels * (tf.math.log(tf.gather(sums, segments.group)) - shifted)
     return segments.mean(tf.math.unsorted_segment_sum(losses, segments.group, segments.num_groups))
 
 
@@ -110,7 +115,7 @@ class _Groups(NamedTuple):
     """Groups of a batch.
 
     group: number of each sample's group; int32 [n].
-    num_groups: int32.
+    num_groups: int32, of which some may be empty.
     positives, negatives: samples of each group; int32 [num_groups].
     """
 
@@ -121,13 +126,13 @@ class _Groups(NamedTuple):
 
     @classmethod
     def from_columns(cls, groups: tf.Tensor, labels: tf.Tensor) -> "_Groups":
-        ids, group = tf.unique(groups)
+        _, group = tf.unique(groups)
         is_positive = tf.cast(labels > 0, tf.int32)
         positives, negatives = (
-            tf.math.unsorted_segment_sum(counted, group, tf.size(ids))
+            tf.math.unsorted_segment_sum(counted, group, tf.size(groups))
             for counted in (is_positive, 1 - is_positive)
         )
-        return cls(group, tf.size(ids), positives, negatives)
+        return cls(group, tf.size(groups), positives, negatives)
 
     def mean(self, losses: tf.Tensor) -> tf.Tensor:
         """Returns the mean of the losses of groups with both labels."""
