@@ -5,6 +5,7 @@ python -m benchmarks.default_settings.which_model RESULTS
 
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/explanation/which_model.md"
@@ -19,8 +20,11 @@ def block(results: Path) -> str:
     verdicts = re.search(r"^## Verdict\n\n((?:- .*\n)+)", text, re.MULTILINE)
     if not tables or not verdicts:
         raise SystemExit(f"{results}: expected a page of benchmarks.default_settings")
-    begin = _BEGIN.format(results.name)
-    return f"{begin}\n{tables[1]}\n{verdicts[1]}{_END}"
+    wrapped = (
+        textwrap.fill(line, 118, subsequent_indent="  ", break_on_hyphens=False)
+        for line in verdicts[1].splitlines()
+    )
+    return "\n".join([_BEGIN.format(results.name), tables[1], *wrapped, _END])
 
 
 def rewrite(results: Path, page: Path = PAGE) -> None:
