@@ -335,6 +335,7 @@ def open_data(
             with_negatives=_needs_negatives(config),
             shuffle=data.shuffle,
             seed=run.seed,
+            redraws_negatives=True,
             prefetch_batches=data.prefetch_batches,
             drop_remainder=data.drop_remainder,
             repeat_count=data.repeat_count,

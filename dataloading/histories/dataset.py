@@ -16,7 +16,7 @@ from dataloading.histories.range_reader import RangeReader
 from dataloading.pipeline.batch import Batch, SequenceInputs
 from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.sample_dataset import LoaderOptions, SampleDataset
-from dataloading.pipeline.shuffle import BlockShuffle, FileOrder, RepeatedOrder
+from dataloading.pipeline.shuffle import BlockShuffle, FileOrder, RedrawnOrder, RepeatedOrder
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TRAIN, FeatureSpec, smallest_id_dtype
 from dataloading.spec.history_channels import (
     RANGES_TYPE,
@@ -47,6 +47,8 @@ class SequenceOptions(LoaderOptions):
             size of the prebatches: these are permuted (blocks of 64 samples without prebatches),
             then the samples within windows of 262,144 (of a prebatch if that is larger).
         seed: seed of the order.
+        redraws_negatives: draws other negatives in each pass over ranges of events, as functions of
+            the data set's seed and the pass. Those of TFRecords are stored.
         drop_remainder: leaves out the epoch's last batch if that would be short.
         repeat_count: passes over the data per epoch; 0 is 1. `num_samples` counts all of them.
         prebatch_size: expected samples per TFRecord, 0 or 1 for single samples. None: any.
@@ -56,6 +58,7 @@ class SequenceOptions(LoaderOptions):
     with_negatives: bool = True
     shuffle: bool = False
     seed: int = 0
+    redraws_negatives: bool = False
     drop_remainder: bool = False
     repeat_count: int = 0
     prebatch_size: int | None = None
@@ -99,6 +102,8 @@ class SequenceDataset(SampleDataset):
             window = max(1, _WINDOW_SAMPLES // files.prebatch) * files.prebatch
             block = files.prebatch if files.prebatch > 1 else _BLOCK_SAMPLES
             order = BlockShuffle(files.num_samples, options.seed, block, window)
+        if options.redraws_negatives and isinstance(files, RangeReader):
+            order = RedrawnOrder(order, files.num_samples)
         num_samples = passes * files.num_samples
         if options.drop_remainder:
             num_samples -= num_samples % batch_size

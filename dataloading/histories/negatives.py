@@ -1,9 +1,10 @@
-"""Negative items that depend on nothing but where they stand: not on batches, ranks or epochs.
+"""Negative items that depend on nothing but where they stand: not on batches or ranks.
 
 A random number is a hash of its place: the seed, the user's id, the number of earlier events, the
 label of the sample, and the step, counted backwards from the target (0 is the target itself, 1 the
 event right before it). Each part is folded into the hash of those before it by
-`split_mix.finalize`.
+`split_mix.finalize`. Each pass of a training over the data has a seed of its own, that of the first
+pass is the seed of the data set.
 """
 
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ METADATA = "negatives"  # key of the metadata: {distribution, seed}
 UNIFORM, POPULARITY = "uniform", "popularity"
 NEGATIVES = (UNIFORM, POPULARITY)
 
+# From one pass to the next one's seed: odd, so that the seeds of 2^64 passes differ.
+_SEED_STEP = np.uint64(0xD1342543DE82EF95)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _BLOCK = 1 << 14  # numbers worked on at a time, so that they stay in the cache
@@ -61,9 +64,16 @@ class Negatives:
             )
         return cls(distribution, seed, num_items, events)
 
-    def keys(self, users: np.ndarray, events: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Returns the initial hash of each sample (its user, number of earlier events, label)."""
-        return row_keys(self.seed, users, events, labels)
+    def keys(
+        self, passes: np.ndarray, users: np.ndarray, events: np.ndarray, labels: np.ndarray
+    ) -> np.ndarray:
+        """Returns the initial hash of each sample (its user, number of earlier events, label).
+
+        Args:
+            passes: number of the pass over the data for which each sample is drawn, int64 [n].
+        """
+        seeds = np.uint64(self.seed) + passes.astype(np.uint64) * _SEED_STEP
+        return row_keys(seeds, users, events, labels)
 
     def draw(self, keys: np.ndarray, steps: np.ndarray, positives: np.ndarray) -> np.ndarray:
         """Returns a negative item for each positive one, int64 [n], `steps` before the target."""
@@ -109,9 +119,15 @@ def features_of_items(table: np.ndarray, items: np.ndarray) -> np.ndarray:
     return out
 
 
-def row_keys(seed: int, users: np.ndarray, events: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Returns the initial hash of each row (seed, user, number of its event, label), uint64 [n]."""
-    key = _folded(np.zeros(1, np.uint64), np.array([seed], np.uint64))
+def row_keys(
+    seeds: np.ndarray, users: np.ndarray, events: np.ndarray, labels: np.ndarray
+) -> np.ndarray:
+    """Returns the initial hash of each row (seed, user, number of its event, label), uint64 [n].
+
+    Args:
+        seeds: of the rows, uint64 [n], or of all of them, [1].
+    """
+    key = _folded(np.zeros(1, np.uint64), seeds)
     for part in (users, events, labels):
         key = _folded(key, part.astype(np.uint64))
     return key

@@ -20,7 +20,8 @@ class RangeReader:
     each stored row is two samples: number 2 i is row i with label 1, number 2 i + 1 the same row
     with a drawn target and label 0. Negative histories are always drawn. Negatives are functions of
     the seed in the metadata, the first feature of the user, the number of the user's earlier
-    events, the label and the step: they are the same in every epoch.
+    events, the label, the step, and the pass over the data: a number of p * num_samples + i is
+    sample i with the negatives of pass p.
 
     Args:
         spec: see `sequence_channels`.
@@ -70,7 +71,8 @@ class RangeReader:
 
     def read(self, samples: range | np.ndarray, columns: Sequence[Column]) -> list[np.ndarray]:
         """See `SampleReader`."""
-        rows, number = np.divmod(np.asarray(samples), self._samples_per_row)
+        passes, numbers = np.divmod(np.asarray(samples, np.int64), self.num_samples)
+        rows, number = np.divmod(numbers, self._samples_per_row)
         arrays = dict(zip(self._stored, self._rows.read(rows, self._rows.columns), strict=True))
         first, end = self._events.ranges(rows)
         channels, num_before = self._channels, end - first
@@ -85,7 +87,8 @@ class RangeReader:
                 arrays[feature] = self._events.last(feature, end, lengths, steps)
         if self._negatives is not None:
             label = arrays[channels.label[0]] if channels.label else np.ones_like(rows)
-            keys = self._negatives.keys(arrays[channels.user[0]][:, 0], num_before, label.ravel())
+            users = arrays[channels.user[0]][:, 0]
+            keys = self._negatives.keys(passes, users, num_before, label.ravel())
             if self._samples_per_row == 2:
                 self._draw_targets(arrays, np.flatnonzero(number), keys)
             if has_negatives:

@@ -73,10 +73,25 @@ class ShiftedOrder:
         return samples + self._first
 
 
+class RedrawnOrder:
+    """Another order, whose sample i of epoch e is number e * num_samples + i: a sample of its own,
+    for readers that draw a part of a sample by its number."""
+
+    def __init__(self, order: FileOrder | BlockShuffle, num_samples: int):
+        self._order, self._num_samples = order, num_samples
+
+    def samples(self, epoch: int, start: int, stop: int) -> np.ndarray:
+        """Returns the samples (int64) at the positions `start` to `stop - 1` of an epoch."""
+        samples = np.asarray(self._order.samples(epoch, start, stop), np.int64)
+        return epoch * self._num_samples + samples
+
+
 class RepeatedOrder:
     """The orders of `passes` epochs of `num_samples` samples, one after the other, as one epoch."""
 
-    def __init__(self, order: FileOrder | BlockShuffle, num_samples: int, passes: int):
+    def __init__(
+        self, order: FileOrder | BlockShuffle | RedrawnOrder, num_samples: int, passes: int
+    ):
         self._order, self._num_samples, self._passes = order, num_samples, passes
 
     def samples(self, epoch: int, start: int, stop: int) -> np.ndarray:
@@ -86,7 +101,7 @@ class RepeatedOrder:
             number, begin = divmod(start, self._num_samples)
             end = min(self._num_samples, begin + stop - start)
             piece = self._order.samples(epoch * self._passes + number, begin, end)
-            pieces.append(np.arange(begin, end) if isinstance(piece, range) else piece)
+            pieces.append(np.asarray(piece))
             start += end - begin
         return np.concatenate(pieces)
 

@@ -18,7 +18,7 @@ from tests.preproc.amazon_books.amazon_reference import negative, popular_negati
 
 def test_numbers_against_reference():
     seed, users, events = 2**64 - 1, np.array([1, 2**31]), np.array([0, 10**9])
-    keys = row_keys(seed, users, events, np.array([1, 0]))
+    keys = row_keys(np.array([seed], np.uint64), users, events, np.array([1, 0]))
     assert keys.tolist() == [random_64(seed, 1, 0, 1), random_64(seed, 2**31, 10**9, 0)]
     steps, num_items = np.arange(101), 2**31 - 1
     drawn = draw(np.repeat(keys[:1], 101), steps, steps + 1, num_items)
@@ -37,7 +37,7 @@ def chi_square_is_likely(counts, expected) -> bool:
 def test_uniform_negatives():
     """Negatives are uniform over users, events and steps, and pairs of steps are independent."""
     num_items, positive, users = 20, 7, np.arange(1, 40_001)
-    keys = row_keys(3, users, users % 50, users % 2)
+    keys = row_keys(np.array([3], np.uint64), users, users % 50, users % 2)
     drawn = [
         draw(keys, np.full(len(keys), step), np.full(len(keys), positive), num_items)
         for step in (0, 1, 100)
@@ -57,14 +57,26 @@ def test_negatives_by_popularity():
     """Negatives are proportional to the numbers of events, independently of the positive item."""
     counts, users = np.arange(1, 21), np.arange(1, 40_001)
     events = np.repeat(np.arange(1, 21, dtype=np.int32), counts)
-    keys = row_keys(3, users, users % 50, users % 2)
+    keys = row_keys(np.array([3], np.uint64), users, users % 50, users % 2)
     drawn = draw_by_popularity(keys, np.zeros(len(keys), np.int64), events)
     expected = len(users) * counts / len(events)
     assert chi_square_is_likely(np.bincount(drawn, minlength=21)[1:], expected)
 
 
+def test_passes_are_independent():
+    """Pairs of the negatives of two passes over the same samples are uniform."""
+    num_items, users, negatives = 20, np.arange(40_000), Negatives(UNIFORM, 3, 20, np.empty(0))
+    drawn = []
+    for number in (0, 1):
+        keys = negatives.keys(np.full(len(users), number), users, users % 50, users % 2)
+        drawn.append(draw(keys, np.zeros_like(users), np.full(len(users), 7), num_items))
+    pairs = np.unique(drawn[0] * 100 + drawn[1], return_counts=True)[1]
+    assert len(pairs) == (num_items - 1) ** 2
+    assert chi_square_is_likely(pairs, len(users) / len(pairs))
+
+
 def test_negatives_of_two_items():
-    keys = row_keys(0, np.arange(50), np.arange(50), np.arange(50) % 2)
+    keys = row_keys(np.zeros(1, np.uint64), np.arange(50), np.arange(50), np.arange(50) % 2)
     positives = np.arange(50) % 2 + 1
     assert (draw(keys, np.arange(50), positives, 2) == 3 - positives).all()
 
@@ -77,7 +89,7 @@ def test_histories(implementation, distribution, dtype):
     negatives = Negatives(distribution, 2**64 - 1, 9, events)
     users, before, labels = np.array([1, 2, 3]), np.array([70, 2, 0]), np.array([1, 0, 1])
     positive = np.array([[9, 1, 4], [0, 2, 3], [0, 0, 0]], dtype)
-    keys = negatives.keys(users, before, labels)
+    keys = negatives.keys(np.zeros(3, np.int64), users, before, labels)
     result = negatives.draw_histories(keys, np.minimum(before, 3), positive)
     assert result.dtype == dtype
     for i, row in enumerate(positive.tolist()):

@@ -64,9 +64,9 @@ def batch_of(spec, **options):
     return batch
 
 
-def drawn(user, before, label, step, positive):
+def drawn(user, before, label, step, positive, seed=7):
     """Negative item and its category, which is 0 if the item is in no event."""
-    item = negative((7, user, before, label, step), positive, 9)
+    item = negative((seed, user, before, label, step), positive, 9)
     return item, 10 + item if item in EVENTS else 0
 
 
@@ -87,6 +87,38 @@ def test_by_hand(tmp_path, implementation):
         for label in (1, 0)
     ]
     assert np.stack(negatives, 2).tolist() == [[list(pair) for pair in row] for row in expected]
+
+
+def test_negatives_of_each_pass(tmp_path):
+    """A pass after the first one has a seed of its own; the rest of its samples stays."""
+    spec = write(tmp_path)
+    options = {"redraws_negatives": True, "shuffle": True}
+
+    def samples(epoch, **options):
+        """Label, user, target and its category, history, and negative history, sorted."""
+        batches = [*SequenceDataset(spec, "train", 100, **options).dataset(epoch)]
+        rows = [
+            (label, user, *target, *item, *negatives)
+            for batch in batches
+            for label, user, *target, item, negatives in zip(
+                *(batch.labels.numpy().ravel().tolist(), batch.inputs.user[0].numpy()[:, 0]),
+                *(feature.numpy()[:, 0] for feature in batch.inputs.target),
+                *(batch.inputs.positive[0].numpy(), batch.inputs.negative[0].numpy()),
+                strict=True,
+            )
+        ]
+        return sorted(tuple(map(int, row)) for row in rows)
+
+    first, second = (samples(epoch, **options) for epoch in (0, 1))
+    assert first == samples(0) == samples(1, shuffle=True)
+    seed = (7 + 0xD1342543DE82EF95) % 2**64
+    targets = sorted(
+        (u, *drawn(u, n, 0, 0, t, seed)) for u, n, t in ((1, 1, 5), (1, 3, 8), (2, 1, 1))
+    )
+    assert [row[1:4] for row in second[:3]] == targets
+    assert [row[:6] for row in first[3:]] == [row[:6] for row in second[3:]]  # of label 1
+    assert second[3][6:] == (0, drawn(1, 1, 1, 1, 3, seed)[0]) != first[3][6:]
+    assert samples(0, repeat_count=2, **options) == sorted(first + second)
 
 
 def test_stored_labels(tmp_path):
