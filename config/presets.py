@@ -30,7 +30,9 @@ _TERABYTE_FROM = {
 
 # Learning rates of the small preset by optimizer.
 _RANKING_RATES = {"adam": 0.002, "lazy_adam": 0.002, "adagrad": 0.02, "sgd": 0.5}
-_SEQUENTIAL = {"epochs": 3, "learning_rate": 0.02, "dropout_rate": 0.5}
+# Below 30,000 samples, and from there on.
+_FEW_EVENTS = {"epochs": 12, "learning_rate": 0.01, "weight_decay": 1.0, "dropout_rate": 0.5}
+_MANY_EVENTS = {"epochs": 3, "learning_rate": 0.02, "weight_decay": 0.0, "dropout_rate": 0.5}
 _COLLABORATIVE = {
     "negative_samples": 8,
     "beta1": 0.9,
@@ -199,9 +201,13 @@ def describe_small(flag_set: str) -> dict[str, str]:
         return texts | {
             "batch_size": "about 2.5 * sqrt(samples) and at most samples / 48, a power of 2",
             "valid_batch_size": "--batch_size",
-            "epochs": f"{_SEQUENTIAL['epochs']}",
-            "learning_rate": f"{_SEQUENTIAL['learning_rate']:g}",
-            "dropout_rate": f"{_SEQUENTIAL['dropout_rate']:g}",
+            "history_product": "on with --variant paper",
+            "user_dropout_rate": "0.9; 0 from 30,000 samples on, or with --variant nvidia",
+            **{
+                name: f"{value:g}; {_MANY_EVENTS[name]:g} from 30,000 samples on"
+                for name, value in _FEW_EVENTS.items()
+            },
+            "dropout_rate": f"{_FEW_EVENTS['dropout_rate']:g}",
         }
     many = _MANY_INTERACTIONS | _MANY_INTERACTIONS_RATES
     return texts | {
@@ -316,10 +322,19 @@ def _choose_ranking_sizes(num_samples: int, values: _Selection) -> None:
 
 
 def _choose_sequential(num_samples: int, values: _Selection) -> None:
+    """Sets the flags of SIM, DIEN and DIN."""
+    settings = dict(_FEW_EVENTS if num_samples < 30_000 else _MANY_EVENTS)
+    if "learning_rate" in values.pinned or values["variant"] == "nvidia":
+        # A step decays weights by this times the learning rate; with NVIDIA's formulas by this.
+        del settings["weight_decay"]
     values.set(
         batch_size=_power_of_two(min(2.5 * math.sqrt(num_samples), num_samples / 48), num_samples),
-        **_SEQUENTIAL,
+        **settings,
     )
+    if values["model_type"] != "no_history" and values["variant"] == "paper":
+        values.set(history_product=True)
+        if num_samples < 30_000:
+            values.set(user_dropout_rate=0.9)
     values.set(valid_batch_size=values["batch_size"])
     _choose_schedule(num_samples * max(1, values["repeat_count"]), values)
 

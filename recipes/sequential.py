@@ -43,7 +43,7 @@ MAX_USERS = 16
 # Flags that a checkpoint stores so that the model can be built again.
 SHAPE_FLAGS = (
     *("model_type", "stage_one_mlp_dims", "stage_two_mlp_dims", "aux_mlp_dims"),
-    *("long_seq_length", "gsu", "gsu_top_k", "din_attention", "variant"),
+    *("long_seq_length", "gsu", "gsu_top_k", "din_attention", "variant", "history_product"),
 )
 
 
@@ -260,6 +260,8 @@ def model_config(config: Config, spec: fs.FeatureSpec) -> SequenceModelConfig:
         top_k=sequence.gsu_top_k,
         gsu=sequence.gsu,
         attention=sequence.din_attention,
+        history_product=sequence.history_product,
+        user_dropout_rate=sequence.user_dropout_rate,
         dropout_rate=max(0.0, config.model.dropout_rate),
         variant=config.model.variant,
     )

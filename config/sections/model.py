@@ -9,6 +9,8 @@ from config.flag import FIXED, RANKING, SEQUENTIAL, TRAIN, Rules, Values, requir
 _BINS = requires("numerical_embedding", "bins")
 _CROSS = requires("interaction", "cross")
 _SIM = requires("model_type", "sim")
+_PAPER = requires("variant", "paper")
+_HAS_HISTORY = requires("model_type", "sim", "dien", "din")
 
 
 def _searches_softly(flags: Values) -> bool:
@@ -130,6 +132,16 @@ class SequentialConfig:
     ).flag(
         "dot",
         "attention over the history (din); dot: inner product; unit: DIN's activation unit",
+    )
+    history_product: bool = _sequential(needs=(_PAPER, _HAS_HISTORY)).flag(
+        False,
+        "the score also reads the target times the mean of the history; elementwise: of few "
+        "samples, the MLP learns no such product by itself",
+    )
+    user_dropout_rate: float = _sequential(at_least=0, below=1, modes=TRAIN).flag(
+        0.0,
+        "share of samples whose user features are hidden in training; the few samples of a user "
+        "are learned by heart, and the history describes the user",
     )
 
 

@@ -27,7 +27,9 @@ class SequenceModelConfig:
         top_k: Items of the long history that the search selects at most ("sim").
         gsu: The search ("sim"): "soft" by a trained inner product, or "hard" by category.
         attention: Weights of the history ("din"): "dot" product or activation "unit".
+        history_product: Whether the score also reads the target times the mean of the history.
         dropout_rate: Share of hidden units that a training step leaves out, in [0, 1).
+        user_dropout_rate: Share of samples whose user a training step replaces by zeros, in [0, 1).
         variant: Layers and loss (`nn.sequence.variants`): "paper", after the papers, or "nvidia".
 
     Raises:
@@ -48,7 +50,9 @@ class SequenceModelConfig:
     top_k: int = 50
     gsu: str = SOFT
     attention: str = DOT
+    history_product: bool = False
     dropout_rate: float = 0.0
+    user_dropout_rate: float = 0.0
     variant: str = PAPER
 
     def __post_init__(self):

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import tensorflow as tf
+from distributed_embeddings.precision import precise
 
 from nn.sequence.config import SequenceModelConfig
 
@@ -83,6 +84,19 @@ def arrange(
         long_mask=mask[:, :num_long],
         short_mask=mask[:, num_long:],
     )
+
+
+def mean_of_history(vectors: Vectors) -> tf.Tensor:
+    """Returns the mean of the items of the history, [batch, item_dim]; 0 without one."""
+    parts = (vectors.long, vectors.long_mask), (vectors.short, vectors.short_mask)
+    total, count = 0.0, 0.0
+    for items, mask in parts:
+        if not items.shape[1]:
+            continue
+        is_item = precise(tf.cast(mask, items.dtype))
+        total += tf.squeeze(tf.matmul(is_item[:, tf.newaxis], precise(items)), axis=1)
+        count += tf.reduce_sum(is_item, axis=1, keepdims=True)
+    return tf.cast(total / tf.maximum(count, 1), vectors.target.dtype)
 
 
 def _side_by_side(parts: list[tf.Tensor]) -> tf.Tensor:

@@ -9,6 +9,7 @@ from distributed_embeddings.precision import precise
 from distributed_embeddings.seeds import derive_seed
 
 from nn.embedding_model import ModelOptions, StatefulDropoutModel
+from nn.layers.dropout import Dropout
 from nn.sequence.config import (
     DIEN,
     DIN,
@@ -20,7 +21,7 @@ from nn.sequence.config import (
     hotnesses,
 )
 from nn.sequence.dien import AuxiliaryOutputs
-from nn.sequence.lookup import Vectors, arrange, history_mask, look_up
+from nn.sequence.lookup import Vectors, arrange, history_mask, look_up, mean_of_history
 from nn.sequence.variants import VARIANTS
 
 
@@ -49,8 +50,11 @@ class SequenceModel(StatefulDropoutModel):
     DIN: Zhou et al., "Deep Interest Network for Click-Through Rate Prediction", 2018. DIEN: Zhou et
     al., "Deep Interest Evolution Network", 2019. SIM: Pi et al., "Search-based User Interest
     Modeling with Lifelong Sequential Behavior Data", 2020. Without batch normalisation, and with
-    tables of the user. `config.variant` chooses the layers, the order of an MLP's inputs and the
-    loss (`nn.sequence.variants`). `options` are those of `ModelOptions`.
+    tables of the user. With `config.history_product` the MLP of all but no_history also reads
+    target * mean of the history; the code of DIEN's authors has the sum in place of the mean.
+
+    `config.variant` chooses the layers, the order of an MLP's inputs and the loss
+    (`nn.sequence.variants`). `options` are those of `ModelOptions`.
     """
 
     def __init__(self, config: SequenceModelConfig, **options: Any):
@@ -67,10 +71,12 @@ class SequenceModel(StatefulDropoutModel):
                 for name, rows, dim in embedding_tables(config)
             ]
         )
-        dropout = None
-        if config.dropout_rate:  # a rank's samples are its own, and so are the dropped units
-            dropout_seed = derive_seed(options.seed, "dropout", options.world.rank)
-            dropout = config.dropout_rate, dropout_seed
+        # A rank's samples are its own, and so are the dropped units.
+        dropout_seed = derive_seed(options.seed, "dropout", options.world.rank)
+        dropout = (config.dropout_rate, dropout_seed) if config.dropout_rate else None
+        self.user_dropout = Dropout(
+            config.user_dropout_rate, seed=dropout_seed, name="user", dtype=options.dtype
+        )
         if config.model_type == DIN:
             self.attention = layers.attention[config.attention](name="attention", **common)
         if config.model_type in (SIM, DIEN):
@@ -134,7 +140,7 @@ class SequenceModel(StatefulDropoutModel):
         with_negatives = for_losses and config.num_negatives > 0
         vectors = look_up(self.embedding, config, inputs, with_negatives)
         step = None
-        if training and config.dropout_rate:
+        if training and (config.dropout_rate or config.user_dropout_rate):
             step = self.steps_seen.assign_add(1)
         return self._score(vectors, self._categories(inputs), step, for_losses)
 
@@ -189,6 +195,9 @@ class SequenceModel(StatefulDropoutModel):
         """
         config = self.config
         user, target, long, short, negatives, long_mask, short_mask = vectors
+        if step is not None and config.user_dropout_rate:
+            kept = self.user_dropout(tf.ones([tf.shape(target)[0], 1], target.dtype), step) > 0
+            user = tf.where(kept, user, 0)
         seen, gsu_logits, aux = {"user": user, "target": target}, None, None
         side_by_side = self.variant.side_by_side
         if config.model_type == DIN:
@@ -205,5 +214,7 @@ class SequenceModel(StatefulDropoutModel):
                 seen["short"] = self.evolution.evolve(target, states, short_mask)
             if negatives is not None:
                 aux = self.evolution.compare(states, short, negatives, short_mask, step)
+        if config.history_product and config.num_positions:
+            seen["product"] = target * mean_of_history(vectors)
         logits = precise(self.stage_two(side_by_side(**seen), step))
         return SequenceOutputs(logits, gsu_logits, aux)

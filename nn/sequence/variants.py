@@ -23,7 +23,8 @@ class Variant(NamedTuple):
     long_history: SIM's search.
     classifier: MLP with one logit.
     input_order: Order of a classifier's inputs: "user", "target", "long" (what the search returns)
-        and "short" (attention or evolution of the short history, or the pooled long one).
+        "short" (attention or evolution of the short history, or the pooled long one), and "product"
+        (target times mean of the history).
     averages_stages: Whether the losses of SIM's two classifiers are averaged, and not summed.
     auxiliary_loss: DIEN's auxiliary loss.
     """
@@ -47,7 +48,7 @@ VARIANTS = {
         evolution=InterestEvolution,
         long_history=LongHistory,
         classifier=Classifier,
-        input_order=("user", "target", "long", "short"),
+        input_order=("user", "target", "long", "short", "product"),
         averages_stages=False,
         auxiliary_loss=auxiliary_loss,
     ),

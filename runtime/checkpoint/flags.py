@@ -17,6 +17,8 @@ _EARLIER_RANKING_MODEL = {
     "members": 1,
     "variant": "nvidia",
 }
+# The same of the sequential models.
+_EARLIER_SEQUENTIAL_MODEL = {"history_product": False}
 
 # Flags of earlier versions, which have no counterpart.
 _REMOVED = {"embedding_backend", "elastic"}
@@ -29,6 +31,8 @@ def model_flags(description: Mapping[str, Any]) -> dict[str, Any]:
     remembered = description["model_flags"]
     if "interaction" in remembered:
         remembered = _EARLIER_RANKING_MODEL | remembered
+    if "gsu" in remembered:
+        remembered = _EARLIER_SEQUENTIAL_MODEL | remembered
     return {name: canonical_value(name, value) for name, value in remembered.items()}
 
 

@@ -302,6 +302,27 @@ def test_widths_with_pinned_sizes():
     assert (cross.embedding_dim, cross.bottom_mlp_dims) == ("16", (30, 24))
 
 
+def test_sequential_values():
+    """Few samples are used in more epochs, with weight decay; NVIDIA's is not times the rate."""
+
+    def values(num_samples, *flags):
+        flat = applied("sim", num_samples, *flags).flat()
+        return tuple(flat[n] for n in ("epochs", "learning_rate", "weight_decay", "batch_size"))
+
+    assert values(11_948) == (12, 0.01, 1, 256)
+    assert values(29_999)[:3] == (12, 0.01, 1)
+    assert values(30_000) == (3, 0.02, 0, 512)
+    assert values(11_948, "--lr=0.5")[1:3] == (0.5, 0)
+    assert values(11_948, "--variant=nvidia")[1:3] == (0.01, 0)
+
+    def parts(num_samples, *flags):
+        flat = applied("sim", num_samples, *flags).flat()
+        return flat["history_product"], flat["user_dropout_rate"]
+
+    assert parts(29_999) == (True, 0.9) and parts(30_000) == (True, 0)
+    assert parts(29_999, "--variant=nvidia") == parts(1, "--model_type=no_history") == (False, 0)
+
+
 def test_learning_rate_with_pinned_optimizer():
     rates = {"adam": 0.002, "adagrad": 0.02, "sgd": 0.5}
     for name, rate in rates.items():

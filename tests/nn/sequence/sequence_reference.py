@@ -165,6 +165,9 @@ class Reference:
         if config.model_type in ("sim", "dien"):
             state, outputs["aux"] = self.evolution(sample.target, sample.short, sample.negatives)
             seen.append(state)
+        if config.history_product:
+            history = [*sample.long, *sample.short] or [0 * sample.target]
+            seen.append(sample.target * np.mean(history, axis=0))
         row = np.concatenate(seen)
         outputs["logit"] = self.classifier("stage_two_mlp", row, len(config.stage_two_mlp_dims))
         return outputs

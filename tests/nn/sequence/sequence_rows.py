@@ -17,6 +17,8 @@ KINDS = {
     "dien": {"model_type": "dien"},
     "din": {"model_type": "din"},
     "din unit": {"model_type": "din", "attention": "unit"},
+    "sim product": {"model_type": "sim", "history_product": True},
+    "din product": {"model_type": "din", "history_product": True},
     "no history": {"model_type": "no_history"},
 }
 

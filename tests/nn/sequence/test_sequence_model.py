@@ -67,6 +67,21 @@ def test_models_of_papers(kind):
     np.testing.assert_allclose(total, sum(np.mean(values) for values in losses.values()))
 
 
+def test_user_dropout():
+    """In training, some samples are scored as if their user had a vector of zeros."""
+    model, batch = a_model("din", changes={"user_dropout_rate": 0.5}), rows(LENGTHS)
+    logits = model(batch.inputs).numpy()
+    steps = np.stack([model(batch.inputs, training=True).numpy() for _ in range(8)])
+    np.testing.assert_array_equal(model(batch.inputs), logits)
+    for table in model.embedding.table_weights():
+        if table.name in model.config.user_features:
+            table.write(0, np.zeros(table.shape))
+    without = model(batch.inputs).numpy()
+    is_dropped = np.isclose(steps, without)
+    assert (is_dropped | np.isclose(steps, logits)).all()
+    assert 0.2 < is_dropped.mean() < 0.8 and (is_dropped[0] != is_dropped[1]).any()
+
+
 # User and item are 6 wide: GRU and AUGRU, the attention between them, the auxiliary MLP.
 EVOLUTION = 2 * (6 * 18 + 6 * 18 + 18) + 6 * 6 + (12 * 5 + 5 + 5 * 3 + 3 + 3 + 1)
 EXACT_SEARCH = 2 * 6 * 4 * 2  # 4 heads of 2
@@ -86,6 +101,7 @@ HIDDEN_AND_LOGIT = 6 * 4 + 2 * 4 + 4 + 1  # of stage two; a bias and a slope eac
         ("dien", EVOLUTION, 6 + 6 + 6),
         ("din", 0, 6 + 6 + 6),
         ("din unit", 4 * 6 * 36 + 2 * 36 + 36 + 1, 6 + 6 + 6),
+        ("din product", 0, 6 + 6 + 6 + 6),
         ("no history", 0, 6 + 6),
     ],
 )
