@@ -136,7 +136,7 @@ class SequentialConfig:
     history_product: bool = _sequential(needs=(_PAPER, _HAS_HISTORY)).flag(
         False,
         "the score also reads the target times the mean of the history; elementwise: of few "
-        "samples, the MLP learns no such product by itself",
+        "samples, the MLP does not learn such a product",
     )
     user_dropout_rate: float = _sequential(at_least=0, below=1, modes=TRAIN).flag(
         0.0,
