@@ -88,9 +88,12 @@ def test_no_features(tmp_path, capsys):
 
 
 def test_one_categorical_feature(tmp_path, capsys):
-    """Dot products need two features: DLRM refuses one, with a reason and a solution."""
+    """Dot products need two vectors: one of them is a trained constant, or DLRM refuses one
+    feature, with a reason and solutions."""
     assert prepared(tmp_path, odd_spec(0, 1)) == 0
     flags = [f"--dataset_path={tmp_path / 'd'}", f"--run_dir={tmp_path / 'run'}", *TINY]
-    assert dlrm.main(["prog", *flags]) == 2
-    assert "use --interaction cross" in capsys.readouterr().err
-    assert dlrm.main(["prog", *flags, "--interaction=cross"]) == 0
+    assert dlrm.main(["prog", *flags]) == 0
+    capsys.readouterr()
+    assert dlrm.main(["prog", *flags, "--variant=nvidia"]) == 2
+    assert "use --interaction cross or --variant paper" in capsys.readouterr().err
+    assert dlrm.main(["prog", *flags, "--variant=nvidia", "--interaction=cross"]) == 0

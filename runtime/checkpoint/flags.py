@@ -151,7 +151,9 @@ def resume_flags(
         )
     ours = config.flat()
     adopted = {name: value for name, value in flags.items() if name not in flags_with(resume=OWN)}
-    adopted = _checked(config, {**adopted, **remembered}, where)
+    # The model's flags are the resolved ones, without the choice of an implementation.
+    same = {n: v for n, v in adopted.items() if canonical_value(n, v) == remembered.get(n, v)}
+    adopted = _checked(config, {**adopted, **remembered, **same}, where)
     fixed = flags_with(resume=FIXED) | set(remembered)
     if "interaction" in remembered and (ours["dropout_rate"] > 0) != (
         adopted.get("dropout_rate", -1) > 0
