@@ -11,6 +11,7 @@ from distributed_embeddings.layers.embedding import Embedding
 from distributed_embeddings.planner import Plan
 
 from nn.keras import keras
+from nn.layers.dropout import DropoutPlace, first_sample
 from nn.optim.optimizers import Optimizer, create_optimizers
 from runtime.checkpoint import VariableWeight, Weight
 
@@ -80,10 +81,21 @@ class EmbeddingModel(keras.Model):
 class StatefulDropoutModel(EmbeddingModel):
     """Base of the models whose dropout resumes after a restart."""
 
-    def __init__(self, *, name: str, dtype: str):
+    def __init__(self, *, name: str, dtype: str, world: World = World()):
         super().__init__(name=name, dtype=dtype, autocast=False)  # numbers stay as they are
+        self._world = world
         # Steps with dropout so far: each leaves other units out, also after a restart.
         self.steps_seen = tf.Variable(0, dtype=tf.int64, trainable=False, name="steps_seen")
+
+    def next_place(self, num_samples: tf.Tensor, weights: tf.Tensor | None) -> DropoutPlace:
+        """Returns the place of the next step's samples.
+
+        Args:
+            num_samples: of this rank, int32 scalar.
+            weights: their weights, see `first_sample`.
+        """
+        first = first_sample(weights, num_samples, self._world.rank, self._world.size)
+        return DropoutPlace(self.steps_seen.assign_add(1), first, num_samples)
 
     def optimizer_weights(self, optimizers: Sequence[Optimizer]) -> list[Weight]:
         steps = VariableWeight("dropout/steps_seen", self.steps_seen)

@@ -13,6 +13,7 @@ from nn.embedding_model import EmbeddingModel, ModelOptions, StatefulDropoutMode
 from nn.keras import keras
 from nn.layers.cross import CrossNetwork
 from nn.layers.dense import MLP
+from nn.layers.dropout import DropoutPlace
 from nn.layers.interaction import DotInteraction
 from nn.layers.members import MemberMLP, mean_member
 from nn.layers.piecewise_linear import PiecewiseLinear
@@ -40,7 +41,7 @@ class CTRModel(StatefulDropoutModel):
         **options: Any,
     ):
         options = ModelOptions(**options)
-        super().__init__(name="ranking_model", dtype=options.dtype)
+        super().__init__(name="ranking_model", dtype=options.dtype, world=options.world)
         self.config = config
         common = {"seed": options.seed, "dtype": options.dtype}
         tables = [
@@ -73,9 +74,8 @@ class CTRModel(StatefulDropoutModel):
             )
         else:
             self.interaction = DotInteraction(config.interaction, dtype=options.dtype)
-        if config.dropout_rate:  # a rank's samples are its own, and so are the dropped units
-            dropout_seed = derive_seed(options.seed, "dropout", options.world.rank)
-            common["dropout"] = config.dropout_rate, dropout_seed
+        if config.dropout_rate:
+            common["dropout"] = config.dropout_rate, derive_seed(options.seed, "dropout", 0)
         if config.num_members > 1:
             self.top_mlp = MemberMLP(
                 config.top_mlp_dims, config.num_members, name="top_mlp", **common
@@ -120,7 +120,9 @@ class CTRModel(StatefulDropoutModel):
             return super().optimizer_weights(optimizers)
         return EmbeddingModel.optimizer_weights(self, optimizers)
 
-    def call(self, inputs: Sequence, training: bool = False) -> tf.Tensor:
+    def call(
+        self, inputs: Sequence, training: bool = False, weights: tf.Tensor | None = None
+    ) -> tf.Tensor:
         """Scores samples; collective.
 
         Args:
@@ -129,6 +131,7 @@ class CTRModel(StatefulDropoutModel):
                 pair (values [sum of lengths], row splits int32 [batch + 1]); with
                 `model_parallel_input` those of this rank's lookups and all ranks' samples).
             training: Whether to return the logits of all members, with dropout.
+            weights: Those of the samples in training, [batch, 1], see `first_sample`.
 
         Returns:
             Logits of a click, [batch, 1] float32; in training [batch, num_members].
@@ -143,10 +146,10 @@ class CTRModel(StatefulDropoutModel):
                 for pair in ids
             ]
             embeddings = self.embedding(tensors, concatenate=True)
-        step = None
+        place = None
         if training and self.config.dropout_rate:
-            step = self.steps_seen.assign_add(1)
-        logits = self._member_logits(numerical, embeddings, step)
+            place = self.next_place(tf.shape(numerical)[0], weights)
+        logits = self._member_logits(numerical, embeddings, place)
         return logits if training else mean_member(logits)
 
     def logits(self, numerical: tf.Tensor, embeddings: tf.Tensor | None) -> tf.Tensor:
@@ -160,12 +163,12 @@ class CTRModel(StatefulDropoutModel):
         Returns:
             Logits of a click, [batch, 1] float32.
         """
-        return mean_member(self._member_logits(numerical, embeddings, step=None))
+        return mean_member(self._member_logits(numerical, embeddings, place=None))
 
     def _member_logits(
-        self, numerical: tf.Tensor, embeddings: tf.Tensor | None, step: tf.Tensor | None
+        self, numerical: tf.Tensor, embeddings: tf.Tensor | None, place: DropoutPlace | None
     ) -> tf.Tensor:
-        """Returns logits [batch, num_members] float32; `step` is that of dropout, or None."""
+        """Returns logits [batch, num_members] float32; `place` is that of dropout, or None."""
         vectors, linear = self._vectors(numerical, embeddings)
         bottom = None
         if self.bottom_mlp is not None:
@@ -180,7 +183,7 @@ class CTRModel(StatefulDropoutModel):
             crossed = bottom
         else:
             crossed = self.interaction(tf.reshape(vectors, [-1, len(dims), dims[0]]), bottom)
-        logits = tf.cast(self.top_mlp(crossed, step), tf.float32)
+        logits = tf.cast(self.top_mlp(crossed, place), tf.float32)
         return logits if linear is None else logits + linear
 
     def _vectors(

@@ -7,7 +7,7 @@ import tensorflow as tf
 from distributed_embeddings.seeds import derive_seed
 
 from nn.keras import keras
-from nn.layers.dropout import Dropout
+from nn.layers.dropout import Dropout, DropoutPlace
 
 
 def sum_over_batch(rows: tf.Tensor) -> tf.Tensor:
@@ -140,13 +140,15 @@ class MLP(keras.layers.Layer):
                 for i in range(len(dims) - linear_output)
             ]
 
-    def call(self, x: tf.Tensor, step: tf.Tensor | None = None) -> tf.Tensor:
+    def call(
+        self, x: tf.Tensor, place: DropoutPlace | None = None, num_blocks: int = 1
+    ) -> tf.Tensor:
         """Maps [batch, n] to [batch, dims[-1]] in the compute dtype.
 
-        `step` is that of dropout, None without dropout.
+        `place` and `num_blocks` are those of `Dropout`; without a place nothing is dropped.
         """
         for i, layer in enumerate(self.stack):
             x = layer(x)
-            if step is not None and i < len(self.dropouts):
-                x = self.dropouts[i](x, step)
+            if place is not None and i < len(self.dropouts):
+                x = self.dropouts[i](x, place, num_blocks)
         return x

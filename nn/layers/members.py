@@ -8,6 +8,7 @@ from distributed_embeddings.seeds import derive_seed
 
 from nn.keras import keras
 from nn.layers.dense import MLP
+from nn.layers.dropout import DropoutPlace
 
 
 class MemberMLP(keras.layers.Layer):
@@ -72,16 +73,16 @@ class MemberMLP(keras.layers.Layer):
         )
         super().build(input_shape)
 
-    def call(self, x: tf.Tensor, step: tf.Tensor | None = None) -> tf.Tensor:
+    def call(self, x: tf.Tensor, place: DropoutPlace | None = None) -> tf.Tensor:
         """Maps [batch, n] to logits [batch, num_members] in the dtype of the weights.
 
-        `step` is that of dropout, None without dropout.
+        `place` is that of `Dropout`; without one nothing is dropped.
         """
         # In the dtype of the weights, as the gradient of `signs` is a sum over the batch. The rows
         # of a member follow each other: in bfloat16 OpenVINO 2026.4 mixes up members of a sample.
         signs = tf.convert_to_tensor(self.signs)[:, tf.newaxis]
         signed = tf.cast(tf.cast(x, self.variable_dtype) * signs, x.dtype)
-        hidden = self.hidden(tf.reshape(signed, [-1, signed.shape[-1]]), step)
+        hidden = self.hidden(tf.reshape(signed, [-1, signed.shape[-1]]), place, self.num_members)
         hidden = tf.reshape(hidden, [self.num_members, -1, hidden.shape[-1]])
         logits = tf.matmul(hidden, tf.convert_to_tensor(self.kernel)[:, :, tf.newaxis])[:, :, 0]
         logits = tf.cast(tf.transpose(logits), self.variable_dtype)

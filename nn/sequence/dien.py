@@ -83,10 +83,10 @@ class InterestEvolution(keras.layers.Layer):
         attention = tf.cast(attention, self.compute_dtype)
         return self.evolution(states, attention, mask)
 
-    def compare(self, states, history, negatives, mask, step=None) -> AuxiliaryOutputs:
+    def compare(self, states, history, negatives, mask, place=None) -> AuxiliaryOutputs:
         """Returns logits of the next items, and of `negatives` [batch, steps - 1, dim].
 
-        `step`, that of dropout, is not read.
+        `place`, that of dropout, is not read.
         """
         num_pairs = states.shape[1] - 1
         # Cut by tf.split, whose gradient is a concatenation: that of a slice adds up zeros.

@@ -58,7 +58,7 @@ def sequence_loss(model, batch, training: bool = True) -> tuple[tf.Tensor, dict[
     Args:
         batch: Inputs, labels [batch, 1] and weights [batch, 1] float32.
     """
-    outputs = model.forward(batch.inputs, training=training)
+    outputs = model.forward(batch.inputs, training=training, weights=batch.weights)
     labels, weights = (tf.cast(x, outputs.logits.dtype) for x in (batch.labels, batch.weights))
     parts = {"classification_loss": binary_cross_entropy(labels, outputs.logits, weights)}
     if outputs.aux is not None:

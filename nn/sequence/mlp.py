@@ -7,7 +7,7 @@ from distributed_embeddings.seeds import derive_seed
 
 from nn.keras import keras
 from nn.layers.dense import Dense, fused_affine
-from nn.layers.dropout import Dropout
+from nn.layers.dropout import Dropout, DropoutPlace
 
 INITIAL_SLOPE = 0.25  # He et al., "Delving Deep into Rectifiers", 2015
 
@@ -101,12 +101,14 @@ class Classifier(keras.layers.Layer):
                 names = ["dropout"]
             self.dropouts = [Dropout(rate, seed=seed, name=name, dtype=dtype) for name in names]
 
-    def call(self, x: tf.Tensor, step: tf.Tensor | None = None) -> tf.Tensor:
-        """Maps [n, width] to logits [n, 1]; `step` is that of dropout, None without dropout."""
+    def call(
+        self, x: tf.Tensor, place: DropoutPlace | None = None, num_blocks: int = 1
+    ) -> tf.Tensor:
+        """Maps [n, width] to logits [n, 1]; `place` and `num_blocks` are those of `Dropout`."""
         first_dropout = len(self.affine) - len(self.dropouts)
         for i, affine in enumerate(self.affine):
-            if i >= first_dropout and step is not None:
-                x = self.dropouts[i - first_dropout](x, step)
+            if i >= first_dropout and place is not None:
+                x = self.dropouts[i - first_dropout](x, place, num_blocks)
             x = affine(x)
             if i < len(self.activations):
                 x = self.activations[i](x)

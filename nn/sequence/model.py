@@ -9,7 +9,7 @@ from distributed_embeddings.precision import precise
 from distributed_embeddings.seeds import derive_seed
 
 from nn.embedding_model import ModelOptions, StatefulDropoutModel
-from nn.layers.dropout import Dropout
+from nn.layers.dropout import Dropout, DropoutPlace
 from nn.sequence.config import (
     DIEN,
     DIN,
@@ -59,7 +59,7 @@ class SequenceModel(StatefulDropoutModel):
 
     def __init__(self, config: SequenceModelConfig, **options: Any):
         options = ModelOptions(**options)
-        super().__init__(name="sequence_model", dtype=options.dtype)
+        super().__init__(name="sequence_model", dtype=options.dtype, world=options.world)
         self.config = config
         self.variant = layers = VARIANTS[config.variant]
         common = {"seed": options.seed, "dtype": options.dtype}
@@ -71,8 +71,7 @@ class SequenceModel(StatefulDropoutModel):
                 for name, rows, dim in embedding_tables(config)
             ]
         )
-        # A rank's samples are its own, and so are the dropped units.
-        dropout_seed = derive_seed(options.seed, "dropout", options.world.rank)
+        dropout_seed = derive_seed(options.seed, "dropout", 0)
         dropout = (config.dropout_rate, dropout_seed) if config.dropout_rate else None
         self.user_dropout = Dropout(
             config.user_dropout_rate, seed=dropout_seed, name="user", dtype=options.dtype
@@ -111,7 +110,7 @@ class SequenceModel(StatefulDropoutModel):
             config.num_negatives,
         )
         categories = tf.zeros([1, 1], tf.int32), tf.zeros([1, config.short_start], tf.int32)
-        self._score(vectors, categories, step=None, for_losses=True)
+        self._score(vectors, categories, place=None, for_losses=True)
 
     def call(self, inputs, training: bool = False) -> tf.Tensor:
         """Scores samples; collective.
@@ -126,23 +125,26 @@ class SequenceModel(StatefulDropoutModel):
         """
         return self._forward(inputs, training, for_losses=False).logits
 
-    def forward(self, inputs, training: bool) -> SequenceOutputs:
+    def forward(self, inputs, training: bool, weights: tf.Tensor | None = None) -> SequenceOutputs:
         """Computes the inputs of the losses; collective.
 
         Args:
             inputs: As `call` gets them, and `negative`, shaped like `positive`, if the model has an
                 auxiliary loss ("sim" and "dien").
+            weights: Those of the samples in training, [batch, 1], see `first_sample`.
         """
-        return self._forward(inputs, training, for_losses=True)
+        return self._forward(inputs, training, for_losses=True, weights=weights)
 
-    def _forward(self, inputs, training: bool, for_losses: bool) -> SequenceOutputs:
+    def _forward(
+        self, inputs, training: bool, for_losses: bool, weights: tf.Tensor | None = None
+    ) -> SequenceOutputs:
         config = self.config
         with_negatives = for_losses and config.num_negatives > 0
         vectors = look_up(self.embedding, config, inputs, with_negatives)
-        step = None
+        place = None
         if training and (config.dropout_rate or config.user_dropout_rate):
-            step = self.steps_seen.assign_add(1)
-        return self._score(vectors, self._categories(inputs), step, for_losses)
+            place = self.next_place(tf.shape(inputs.target[0])[0], weights)
+        return self._score(vectors, self._categories(inputs), place, for_losses)
 
     def logits(self, embeddings: tf.Tensor, inputs) -> tf.Tensor:
         """Scores samples whose ids were looked up before.
@@ -158,7 +160,7 @@ class SequenceModel(StatefulDropoutModel):
         """
         mask = history_mask(self.config, embeddings, inputs)
         vectors = arrange(self.config, embeddings, mask, num_negatives=0)
-        return self._score(vectors, self._categories(inputs), step=None, for_losses=False).logits
+        return self._score(vectors, self._categories(inputs), place=None, for_losses=False).logits
 
     def logits_of_vectors(self, vectors: Vectors, categories, states: tf.Tensor) -> tf.Tensor:
         """Scores samples from their vectors and the states of their interests.
@@ -185,18 +187,18 @@ class SequenceModel(StatefulDropoutModel):
         self,
         vectors: Vectors,
         categories,
-        step: tf.Tensor | None,
+        place: DropoutPlace | None,
         for_losses: bool,
         states: tf.Tensor | None = None,
     ) -> SequenceOutputs:
-        """Returns logits from vectors; `step` is that of dropout, None without dropout.
+        """Returns logits from vectors; `place` is that of dropout, None without dropout.
 
         `states` are those of the interests, None to compute them.
         """
         config = self.config
         user, target, long, short, negatives, long_mask, short_mask = vectors
-        if step is not None and config.user_dropout_rate:
-            kept = self.user_dropout(tf.ones([tf.shape(target)[0], 1], target.dtype), step) > 0
+        if place is not None and config.user_dropout_rate:
+            kept = self.user_dropout(tf.ones([tf.shape(target)[0], 1], target.dtype), place) > 0
             user = tf.where(kept, user, 0)
         seen, gsu_logits, aux = {"user": user, "target": target}, None, None
         side_by_side = self.variant.side_by_side
@@ -205,7 +207,7 @@ class SequenceModel(StatefulDropoutModel):
         if config.model_type == SIM:
             interest, pooled = self.long_history(target, long, long_mask, categories)
             if for_losses and pooled is not None:
-                gsu_logits = precise(self.stage_one(side_by_side(**seen, short=pooled), step))
+                gsu_logits = precise(self.stage_one(side_by_side(**seen, short=pooled), place))
             seen["long"] = interest
         if config.model_type in (SIM, DIEN):
             if states is None:
@@ -213,8 +215,8 @@ class SequenceModel(StatefulDropoutModel):
             else:
                 seen["short"] = self.evolution.evolve(target, states, short_mask)
             if negatives is not None:
-                aux = self.evolution.compare(states, short, negatives, short_mask, step)
+                aux = self.evolution.compare(states, short, negatives, short_mask, place)
         if config.history_product and config.num_positions:
             seen["product"] = target * mean_of_history(vectors)
-        logits = precise(self.stage_two(side_by_side(**seen), step))
+        logits = precise(self.stage_two(side_by_side(**seen), place))
         return SequenceOutputs(logits, gsu_logits, aux)

@@ -241,13 +241,13 @@ class PaddedEvolution(InterestEvolution):
         attention = tf.nn.softmax(tf.where(mask, scores, scores.dtype.min))
         return self.evolution(states, tf.cast(attention, self.compute_dtype))
 
-    def compare(self, states, history, negatives, mask, step=None) -> AuxiliaryOutputs:
+    def compare(self, states, history, negatives, mask, place=None) -> AuxiliaryOutputs:
         """Returns logits of the next items, and of `negatives` [batch, steps - 1, dim]."""
         before, after = states[:, :-1], _masked(history, mask)[:, 1:]
         pairs = mask[:, 1:]
         items = tf.stack([after, _masked(negatives, pairs)])
         both = tf.concat([tf.stack([before, before]), items], axis=3)
-        logits = self.auxiliary(tf.reshape(both, [-1, both.shape[-1]]), step)
+        logits = self.auxiliary(tf.reshape(both, [-1, both.shape[-1]]), place, num_blocks=2)
         shape = tf.concat([[2], tf.shape(pairs)], axis=0)
         positive, negative = tf.unstack(precise(tf.reshape(logits, shape)))
         return AuxiliaryOutputs(positive, negative, pairs)

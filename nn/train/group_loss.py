@@ -47,7 +47,7 @@ class GroupLoss:
 
     def __call__(self, model, batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Returns the loss of the global batch, which has no terms."""
-        logits = model(batch.inputs, training=True)
+        logits = model(batch.inputs, training=True, weights=batch.weights)
         groups = tf.cast(tf.reshape(self._group_of(batch.inputs), [-1, 1]), tf.int64)
         labels, counts = batch.labels, (batch.weights > 0) & (groups >= self._first_id)
         size, num_members = self._world.size, tf.shape(logits)[1]

@@ -24,4 +24,5 @@ def binary_cross_entropy(labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tenso
 
 def click_loss(model, batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
     """Returns the log loss of a batch, which has no terms."""
-    return binary_cross_entropy(batch.labels, model(batch.inputs, training=True), batch.weights), {}
+    logits = model(batch.inputs, training=True, weights=batch.weights)
+    return binary_cross_entropy(batch.labels, logits, batch.weights), {}

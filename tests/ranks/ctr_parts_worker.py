@@ -14,6 +14,7 @@ from distributed_embeddings.collectives import World
 
 import config as configuration
 from dataloading.pipeline.batch import Batch
+from dataloading.pipeline.shuffle import share_of_rank
 from dataloading.synthetic.rows import synthetic_spec
 from nn.ctr.model import CTRModel
 from nn.train.losses import click_loss
@@ -23,7 +24,7 @@ from runtime.cluster import distributed
 
 ROWS, HOTNESS = (50, 7, 30), (1, 2, 3)
 EDGES = [[-1, 0, 0.5, 2], [0, 1]]
-BATCH, STEPS = 12, 3
+BATCH, UNEVEN, STEPS = 12, 13, 3  # batches of steps, the last one of each training is uneven
 PLANS = {
     "table_wise": {"dist_strategy": "basic"},
     "column_wise": {"column_slice_threshold": 60},
@@ -49,6 +50,7 @@ def train(world: World, plan: str, model: str, optimizer: str) -> dict[str, np.n
         numerical_bins=3,
         wide=True,
         members=3,
+        dropout_rate=0.3,
         optimizer=optimizer,
         learning_rate=0.05,
         warmup_steps=0,
@@ -70,27 +72,31 @@ def train(world: World, plan: str, model: str, optimizer: str) -> dict[str, np.n
     )
     trainer = Trainer(ranking, click_loss, ranking.create_optimizers(config.optimizer), 1.0, world)
     for step in range(STEPS):
-        trainer.train_step(batches(world, num_numerical, step))
+        size = UNEVEN if step == STEPS - 1 else BATCH
+        trainer.train_step(batches(world, num_numerical, step, size))
     result = {"loss": np.asarray(trainer.progress().loss)}
     result |= {variable.name: variable.numpy() for variable in ranking.dense_variables}
     for number, table in enumerate(ranking.embedding.get_weights(all_ranks=True)):
         result[f"table {number}"] = table
-    inputs = next(batches(world, num_numerical, STEPS)).inputs
+    inputs = next(batches(world, num_numerical, STEPS, BATCH)).inputs
     result["logits"] = world.all_gather(ranking(inputs), "logits").numpy()
     return result
 
 
-def batches(world: World, num_numerical: int, step: int):
-    """Returns an iterator of one batch, this rank's share of the global one."""
+def batches(world: World, num_numerical: int, step: int, size: int):
+    """Returns an iterator of one batch, this rank's share of the global one, as a loader's."""
     rng = np.random.default_rng(step)
-    share = slice(world.rank * BATCH // world.size, (world.rank + 1) * BATCH // world.size)
-    numerical = rng.normal(size=(BATCH, num_numerical)).astype(np.float32)[share]
+    begin, end, length = share_of_rank(size, world.rank, world.size)
+    share = [*range(begin, end), *[0] * (length - end + begin)]
+    numerical = rng.normal(size=(size, num_numerical)).astype(np.float32)[share]
     ids = tuple(
-        rng.integers(0, rows, (BATCH, hotness)).astype(np.int32)[share]
+        rng.integers(0, rows, (size, hotness)).astype(np.int32)[share]
         for rows, hotness in zip(ROWS, HOTNESS, strict=True)
     )
-    labels = rng.integers(0, 2, (BATCH, 1)).astype(np.float32)[share]
-    batch = Batch((numerical, ids), labels, np.ones_like(labels))
+    labels = rng.integers(0, 2, (size, 1)).astype(np.float32)[share]
+    weights = np.full_like(labels, length * world.size / size)
+    weights[end - begin :] = 0
+    batch = Batch((numerical, ids), labels, weights)
     return iter(tf.data.Dataset.from_tensors(batch))
 
 

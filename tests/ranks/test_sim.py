@@ -18,7 +18,7 @@ WEIGHTS = (
     "--preset=terabyte",
     *("--global_batch_size", "64", "--optimizer", "sgd", "--lr", "0.5", "--epochs", "2"),
     *("--long_seq_length", "7", "--gsu_top_k", "3", "--print_freq", "5", "--seed", "1"),
-    *("--weight_decay", "0.01"),
+    *("--weight_decay", "0.01", "--dropout_rate", "0.3", "--user_dropout_rate", "0.4"),
 )
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from nn.layers.dropout import DropoutPlace
 from nn.layers.members import MemberMLP, mean_member
 
 
@@ -44,7 +45,9 @@ def test_dropout():
     mlp = MemberMLP((1000, 1), 2, seed=1, name="mlp", dropout=(0.5, 3))
     x = tf.ones([4, 6])
     whole = mlp(x)
-    steps = [mlp(x, tf.constant(step, tf.int64)) for step in (1, 1, 2)]
+    first, count = tf.zeros([], tf.int64), tf.constant(4)
+    places = [DropoutPlace(tf.constant(step, tf.int64), first, count) for step in (1, 1, 2)]
+    steps = [mlp(x, place) for place in places]
     np.testing.assert_array_equal(steps[0], steps[1])
     assert (steps[0].numpy() != steps[2].numpy()).all()
     assert (steps[0].numpy() != whole.numpy()).all()

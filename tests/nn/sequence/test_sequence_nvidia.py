@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from nn.keras import keras
+from nn.layers.dropout import DropoutPlace
 from nn.optim.optimizers import create
 from nn.sequence import nvidia
 from nn.sequence.dien import AuxiliaryOutputs
@@ -229,16 +230,17 @@ def test_classifier_start():
 def test_dropout_once():
     """Dropout acts on the last hidden layer only, and on no layer in an evaluation."""
     layer = nvidia.ScoringMLP((4, 1000), seed=1, name="mlp", dropout=(0.25, 9))
-    x, step = tf.ones([1, 3]), tf.constant(1, tf.int64)
+    x, one = tf.ones([1, 3]), tf.constant(1, tf.int64)
+    place = DropoutPlace(one, 0 * one, tf.constant(1))
     whole = layer(x)
     hidden = x
     *parts, last = layer.affine
     for part, activation in zip(parts, layer.activations, strict=True):
         hidden = activation(part(hidden))
     (dropout,) = layer.dropouts
-    dropped = dropout(hidden, step)
+    dropped = dropout(hidden, place)
     assert 0.2 < np.mean(np.array(dropped) == 0) < 0.3
-    np.testing.assert_allclose(layer(x, step), last(dropped))
+    np.testing.assert_allclose(layer(x, place), last(dropped))
     np.testing.assert_array_equal(layer(x), whole)
 
 
