@@ -30,7 +30,9 @@ _TERABYTE_FROM = {
 
 # Learning rates of the small preset by optimizer.
 _RANKING_RATES = {"adam": 0.002, "lazy_adam": 0.002, "adagrad": 0.02, "sgd": 0.5}
-# Below 30,000 samples, and from there on.
+# Training samples below which DLRM, DCNv2 and SIM have stronger regularization.
+_FEW_SAMPLES = 30_000
+# Below `_FEW_SAMPLES`, and from there on.
 _FEW_EVENTS = {"epochs": 12, "learning_rate": 0.01, "weight_decay": 1.0, "dropout_rate": 0.5}
 _MANY_EVENTS = {"epochs": 3, "learning_rate": 0.02, "weight_decay": 0.0, "dropout_rate": 0.5}
 _COLLABORATIVE = {
@@ -171,32 +173,7 @@ def describe_small(flag_set: str) -> dict[str, str]:
             else "auc, with --keep_best",
         }
     if flag_set in RANKING:
-        few = f"below {_STOPPED_BELOW:,} samples with early stopping"
-        rates = ", ".join(f"{rate:g} with {name}" for name, rate in _RANKING_RATES.items())
-        rates += f"; half of it from 30,000 samples on {few}"
-        return texts | {
-            "optimizer": "adam",
-            "embedding_optimizer": f"adam {few}",
-            "learning_rate": rates,
-            "batch_size": f"256 {few}; else about 1.5 * sqrt(samples), a power of 2",
-            "epochs": f"at most {_STOPPED_EPOCHS} {few}; else 12 below 1,500 samples, falling to 1 "
-            "from a million on",
-            "early_stopping": f"{_STOPPED_PATIENCE} epochs {few}; else {_PATIENCE}; with "
-            "--keep_best",
-            "warmup_steps": f"0 {few}; else 5 % of the steps",
-            "decay_start_step": f"0 {few}; else the end of the warm-up",
-            "decay_steps": f"0, a constant rate, {few}; else until the end of the training",
-            "weight_decay": f"2 below 30,000 samples; 1 from there on {few}",
-            "dropout_rate": f"0.2 {few}",
-            "numerical_embedding": "bins where the data set's encoder has them, unless --variant "
-            "nvidia",
-            "wide": "on, unless --variant nvidia",
-            "embedding_dim": "16",
-            "bottom_mlp_dims": "64,32,16; 512,256,64,16 from 10 million samples on",
-            "top_mlp_dims": "128,64,1; 512,256,1 from 10 million samples on",
-            "num_cross_layers": "2; 3 from 10 million samples on",
-            "cross_layer_projection_dim": "32; 64 from 10 million samples on",
-        }
+        return texts | _describe_ranking()
     if flag_set in SEQUENTIAL:
         return texts | {
             "batch_size": "about 2.5 * sqrt(samples) and at most samples / 48, a power of 2",
@@ -218,6 +195,34 @@ def describe_small(flag_set: str) -> dict[str, str]:
             name: f"{_text(value)}; {_text(many.get(name, 'auto'))} from 300,000 interactions on"
             for name, value in (_FEW_INTERACTIONS | _FEW_INTERACTIONS_RATES).items()
         },
+    }
+
+
+def _describe_ranking() -> dict[str, str]:
+    few = f"below {_STOPPED_BELOW:,} samples with early stopping"
+    rates = ", ".join(f"{rate:g} with {name}" for name, rate in _RANKING_RATES.items())
+    rates += f"; half of it from 30,000 samples on {few}"
+    return {
+        "optimizer": "adam",
+        "embedding_optimizer": f"adam {few}",
+        "learning_rate": rates,
+        "batch_size": f"256 {few}; else about 1.5 * sqrt(samples), a power of 2",
+        "epochs": f"at most {_STOPPED_EPOCHS} {few}; else 12 below 1,500 samples, falling to 1 "
+        "from a million on",
+        "early_stopping": f"{_STOPPED_PATIENCE} epochs {few}; else {_PATIENCE}; with --keep_best",
+        "warmup_steps": f"0 {few}; else 5 % of the steps",
+        "decay_start_step": f"0 {few}; else the end of the warm-up",
+        "decay_steps": f"0, a constant rate, {few}; else until the end of the training",
+        "weight_decay": f"2 below 30,000 samples; 1 from there on {few}",
+        "dropout_rate": f"0.2 {few}",
+        "numerical_embedding": "bins where the data set's encoder has them, unless --variant "
+        "nvidia",
+        "wide": "on, unless --variant nvidia",
+        "embedding_dim": "16",
+        "bottom_mlp_dims": "64,32,16; 512,256,64,16 from 10 million samples on",
+        "top_mlp_dims": "128,64,1; 512,256,1 from 10 million samples on",
+        "num_cross_layers": "2; 3 from 10 million samples on",
+        "cross_layer_projection_dim": "32; 64 from 10 million samples on",
     }
 
 
@@ -274,9 +279,9 @@ def _choose_ranking(num_samples: int, values: _Selection, has_bins: bool) -> Non
         values.set(wide=True, **({"numerical_embedding": "bins"} if has_bins else {}))
     stops = bool(values["early_stopping"]) and num_samples < _STOPPED_BELOW
     # Ids of rare values need more decay of the weights where there are few samples.
-    share = 0.5 if stops and num_samples >= 30_000 else 1.0
+    share = 0.5 if stops and num_samples >= _FEW_SAMPLES else 1.0
     values.set(learning_rate=share * _RANKING_RATES[values["optimizer"]])
-    if default_rate and (stops or num_samples < 30_000):
+    if default_rate and (stops or num_samples < _FEW_SAMPLES):
         # Against overfitting. A step decays weights by this times the learning rate, so that the
         # two are chosen together.
         values.set(weight_decay=2.0 * share)
@@ -323,7 +328,7 @@ def _choose_ranking_sizes(num_samples: int, values: _Selection) -> None:
 
 def _choose_sequential(num_samples: int, values: _Selection) -> None:
     """Sets the flags of SIM, DIEN and DIN."""
-    settings = dict(_FEW_EVENTS if num_samples < 30_000 else _MANY_EVENTS)
+    settings = dict(_FEW_EVENTS if num_samples < _FEW_SAMPLES else _MANY_EVENTS)
     if "learning_rate" in values.pinned or values["variant"] == "nvidia":
         # A step decays weights by this times the learning rate; with NVIDIA's formulas by this.
         del settings["weight_decay"]
@@ -333,7 +338,7 @@ def _choose_sequential(num_samples: int, values: _Selection) -> None:
     )
     if values["model_type"] != "no_history" and values["variant"] == "paper":
         values.set(history_product=True)
-        if num_samples < 30_000:
+        if num_samples < _FEW_SAMPLES:
             values.set(user_dropout_rate=0.9)
     values.set(valid_batch_size=values["batch_size"])
     _choose_schedule(num_samples * max(1, values["repeat_count"]), values)

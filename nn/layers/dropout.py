@@ -41,7 +41,7 @@ def first_sample(
     total = tf.cast(num_samples * world_size, tf.float64)
     if weights is not None:
         largest = tf.cast(tf.reduce_max(weights), tf.float64)  # 0: all are padding
-        total = tf.where(largest > 0, tf.round(total / tf.maximum(largest, 1e-3)), 0.0)
+        total = tf.round(tf.math.divide_no_nan(total, largest))
     total = tf.cast(total, tf.int64)
     # As `dataloading.pipeline.shuffle.share_of_rank` divides them.
     longer = tf.minimum(tf.constant(rank, tf.int64), total % world_size)
