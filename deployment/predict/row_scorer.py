@@ -12,7 +12,8 @@ from dataloading.spec.rules import listing
 from deployment.serving.checks import BadRequest
 from deployment.serving.scorer import RequestScorer
 from deployment.triton.model_folders import ModelFolders
-from preproc.checks.unknown_values import SCORED, MoreUnknown
+from preproc.checks.report import Finding
+from preproc.checks.unknown_values import SCORED, unknown_share
 from preproc.encoding.columns import texts
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.lists import flatten
@@ -71,14 +72,14 @@ def remarks(
     return [name + text for name, text in texts.items() if text not in ("", "none")]
 
 
-def unknown_checks(unknown: UnknownValues, encoder: Encoder) -> list[MoreUnknown]:
+def unknown_checks(unknown: UnknownValues, encoder: Encoder) -> list[Finding]:
     """Returns the shares of unknown values against those of the training."""
     checks = []
     for column, (num_values, num_unknown) in unknown.pairs().items():
         profile = encoder.profile.get(column)
         if profile is not None and num_values:
             facts = (num_unknown / num_values, profile.unknown or 0.0, num_values)
-            checks.append(MoreUnknown(column, column, "the input", *facts, vocabulary=SCORED))
+            checks.append(unknown_share(column, column, "the input", *facts, SCORED))
     return checks
 
 

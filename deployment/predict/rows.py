@@ -10,7 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from dataloading.spec.rules import listing, suggestion
-from preproc.checks.drift import MovedColumn, moved_columns
+from preproc.checks.drift import moved_columns
+from preproc.checks.report import Finding
 from preproc.encoding.encoder import Encoder
 from preproc.engines.engine import PART, ROW, Engine, count_rows
 from preproc.engines.open_engine import DUCKDB, open_engine
@@ -72,7 +73,7 @@ class TableRows:
         """Yields the rows in order; columns: names of those to read, None for all."""
         return self._engine.batches(self.table.select(list(columns or self.columns)))
 
-    def drift(self, encoder: Encoder) -> list[MovedColumn]:
+    def drift(self, encoder: Encoder) -> list[Finding]:
         """Returns how the columns differ from the training rows of an encoder."""
         return moved_columns(self._engine, self.table, encoder)
 

@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import ibis
 import ibis.expr.types as ir
 import numpy as np
 from numpy.typing import NDArray
 
-from preproc.checks.report import PASSED, WARNING, Check
+from preproc.checks.report import PASSED, WARNING, Finding, Kind
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import HashBuckets
 from preproc.encoding.profile import MAX_QUANTILES, ColumnProfile
@@ -25,87 +24,37 @@ _MISSING_MOVED = 0.1
 _OUTSIDE, _LEAST_OUTSIDE = 0.01, 5
 _EXTREMES = 4  # expected beyond the training's, per row of training, with a margin
 _MOSTLY_NEW = 0.5
+_KIND = Kind(
+    "drift", "the model has not seen such values: units, columns or joins may have changed"
+)
 _QUANTILES = (0, 10, 25, 50, 75, 90, 100)  # of a profile, in percent
 
 
-@dataclass(frozen=True)
-class MovedColumn(Check):
-    """A column of new rows whose values are not distributed as in training.
+def amount_of_move(
+    rows: int, trained_rows: int, gap: float, distance: float, outside: float
+) -> float:
+    """Returns the size of the move of a column, to compare columns; 1 or more is worth a warning.
 
-    Attributes:
-        column: its name.
+    Args:
         rows, trained_rows: number of new rows, and of those of training.
-        missing, trained_missing: shares of missing values.
+        gap: difference of the shares of missing values.
         distance: largest difference of the distribution functions at quantiles of training.
         outside: share of the numbers below the least or above the largest one of training.
-        mean, trained_mean: of the numbers.
-        deviation: of the numbers of training.
-        bounds: least and largest number of training.
     """
-
-    name = "drift"
-    why = "the model has not seen such values: units, columns or joins may have changed"
-    column: str
-    rows: int
-    trained_rows: int
-    missing: float
-    trained_missing: float
-    distance: float = 0.0
-    outside: float = 0.0
-    mean: float = 0.0
-    trained_mean: float = 0.0
-    deviation: float = 0.0
-    bounds: tuple[float, float] = (0.0, 0.0)
-
-    @property
-    def amount(self) -> float:
-        """Size of the move of the column, to compare columns; 1 or more: it warns."""
-        if self.rows < _LEAST_ROWS:
-            return 0.0
-        chance = _CHANCE / math.sqrt(self.rows)
-        gap = abs(self.missing - self.trained_missing)
-        outside = self.outside * (self.outside * self.rows >= _LEAST_OUTSIDE)
-        return max(
-            self.distance / (_MOVED + chance),
-            gap / (_MISSING_MOVED + chance),
-            outside / (_OUTSIDE + _EXTREMES / max(self.trained_rows, 1)),
-        )
-
-    @property
-    def level(self) -> str:
-        return WARNING if self.amount >= 1 else PASSED
-
-    @property
-    def seen(self) -> str:
-        parts = []
-        if abs(self.missing - self.trained_missing) >= _MISSING_MOVED:
-            parts.append(
-                f"{self.missing:.1%} of the values are missing, {self.trained_missing:.1%} in "
-                "training"
-            )
-        if max(self.distance / _MOVED, self.outside / _OUTSIDE) >= 1:
-            moved = (self.mean - self.trained_mean) / (self.deviation or 1.0)
-            parts.append(
-                f"the mean is {self.mean:.6g}, {self.trained_mean:.6g} in training ({moved:+.3g} "
-                f"standard deviations); {self.outside:.1%} of the numbers are outside of its range "
-                f"from {self.bounds[0]:.6g} to {self.bounds[1]:.6g}"
-            )
-        return f"'{self.column}': {'; '.join(parts)}"
-
-    @property
-    def remedy(self) -> str:
-        return (
-            f"compare '{self.column}' in both files; if the new values are right, train with such "
-            "rows"
-        )
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return (self.column,)
+    if rows < _LEAST_ROWS:
+        return 0.0
+    chance = _CHANCE / math.sqrt(rows)
+    outside = outside * (outside * rows >= _LEAST_OUTSIDE)
+    return max(
+        distance / (_MOVED + chance),
+        gap / (_MISSING_MOVED + chance),
+        outside / (_OUTSIDE + _EXTREMES / max(trained_rows, 1)),
+    )
 
 
-def moved_columns(engine: Engine, table: ir.Table, encoder: Encoder) -> list[MovedColumn]:
-    """Returns how much each column of new rows differs from training, the most first.
+def moved_columns(engine: Engine, table: ir.Table, encoder: Encoder) -> list[Finding]:
+    """Returns whether the values of each column of new rows are distributed as in training; the
+    column that moved most is the first.
 
     Columns of lists, of hashed ids and those without a profile are not compared.
     """
@@ -131,7 +80,7 @@ def moved_columns(engine: Engine, table: ir.Table, encoder: Encoder) -> list[Mov
         _moved(name, profile, {key: row.get(f"{key}{i}") for key in _KEYS}, row["rows"])
         for i, (name, profile) in enumerate(columns.items())
     ]
-    return sorted(checks, key=lambda check: -check.amount)
+    return [finding for _, finding in sorted(checks, key=lambda check: -check[0])]
 
 
 _KEYS = ("present", "mean", *(f"{side}{q}_" for side in ("below", "upto") for q in _QUANTILES))
@@ -158,30 +107,46 @@ def _place(profile: ColumnProfile, percent: int) -> int:
     return round(percent / 100 * (len(profile.quantiles) - 1))
 
 
-def _moved(name: str, profile: ColumnProfile, sums: Mapping, rows: int) -> MovedColumn:
+def _moved(name: str, profile: ColumnProfile, sums: Mapping, rows: int) -> tuple[float, Finding]:
+    """Returns the amount of the move of a column, and its check."""
     present = sums["present"] or 0
-    shares = (1 - present / max(rows, 1), profile.missing_share)
-    if sums["mean"] is None or not profile.quantiles:
-        return MovedColumn(name, rows, profile.count, *shares)
-    steps, last = profile.quantiles, len(profile.quantiles) - 1
-    distance = 0.0
-    for quantile in _QUANTILES:
-        edge = _edge(profile, quantile)
-        # Where quantiles are equal, training had a value often, and all of its shares are right.
-        least, most = steps.index(edge) / last, (last - steps[::-1].index(edge)) / last
-        below, upto = (sums[f"{side}{quantile}_"] / present for side in ("below", "upto"))
-        distance = max(distance, least - upto, below - most)
-    outside = (sums["below0_"] + present - sums["upto100_"]) / present
-    return MovedColumn(
-        name, rows, profile.count, *shares, distance, outside, sums["mean"],
-        profile.mean or 0.0, profile.deviation or 0.0, (steps[0], steps[-1]),
-    )  # fmt: skip
+    missing, trained_missing = 1 - present / max(rows, 1), profile.missing_share
+    distance = outside = 0.0
+    parts = []
+    if (gap := abs(missing - trained_missing)) >= _MISSING_MOVED:
+        parts.append(f"{missing:.1%} of the values are missing, {trained_missing:.1%} in training")
+    if sums["mean"] is not None and profile.quantiles:
+        steps, last = profile.quantiles, len(profile.quantiles) - 1
+        for quantile in _QUANTILES:
+            edge = _edge(profile, quantile)
+            # Where quantiles are equal, training had a value often, and all of its shares are
+            # right.
+            least, most = steps.index(edge) / last, (last - steps[::-1].index(edge)) / last
+            below, upto = (sums[f"{side}{quantile}_"] / present for side in ("below", "upto"))
+            distance = max(distance, least - upto, below - most)
+        outside = (sums["below0_"] + present - sums["upto100_"]) / present
+        if max(distance / _MOVED, outside / _OUTSIDE) >= 1:
+            trained_mean = profile.mean or 0.0
+            moved = (sums["mean"] - trained_mean) / (profile.deviation or 1.0)
+            parts.append(
+                f"the mean is {sums['mean']:.6g}, {trained_mean:.6g} in training ({moved:+.3g} "
+                f"standard deviations); {outside:.1%} of the numbers are outside of its range "
+                f"from {steps[0]:.6g} to {steps[-1]:.6g}"
+            )
+    amount = amount_of_move(rows, profile.count, gap, distance, outside)
+    finding = _KIND.finding(
+        WARNING if amount >= 1 else PASSED,
+        (name,),
+        f"'{name}': {'; '.join(parts)}",
+        f"compare '{name}' in both files; if the new values are right, train with such rows",
+    )
+    return amount, finding
 
 
 def moved_numbers(
     column: str, values: NDArray[np.float64], trained: NDArray[np.float64]
-) -> MovedColumn:
-    """Returns how much numbers differ from those of training, [rows] each, NaN where missing."""
+) -> Finding:
+    """Returns whether numbers are distributed as in training, [rows] each, NaN where missing."""
     present, known = values[~np.isnan(values)], trained[~np.isnan(trained)]
     profile = ColumnProfile(len(trained), len(trained) - len(known))
     sums: dict[str, float | None] = {"present": len(present), "mean": None}
@@ -194,7 +159,7 @@ def moved_numbers(
             edge = _edge(profile, quantile)
             sums[f"below{quantile}_"] = int((present < edge).sum())
             sums[f"upto{quantile}_"] = int((present <= edge).sum())
-    return _moved(column, profile, sums, len(values))
+    return _moved(column, profile, sums, len(values))[1]
 
 
 def refuse_new_values(

@@ -1,12 +1,11 @@
 """Rows that are in train and in another split, too."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import ibis
 import ibis.expr.types as ir
 
-from preproc.checks.report import PASSED, WARNING, Check
+from preproc.checks.report import PASSED, WARNING, Finding, Kind
 from preproc.engines.engine import SPLIT, Engine, fetch_row
 
 _SMALLEST_SHARE = 0.01
@@ -15,52 +14,39 @@ _LEAST_ROWS = 10
 _LEAST_DIFFERENT, _FACTOR = 5, 10
 _SAMPLE_ROWS = 200_000
 _SAMPLED_COLUMNS = 2
+_KIND = Kind(
+    "repeated_rows",
+    "a model knows them by heart, so that metrics are better than those of new rows",
+)
 
 
-@dataclass(frozen=True)
-class RepeatedRows(Check):
-    """Rows of a split whose columns are equal to those of a row of train.
+def finding(
+    split: str,
+    rows: int,
+    repeated: int,
+    different: int = 0,
+    expected: float | None = None,
+    is_divided: bool = True,
+) -> Finding:
+    """Returns whether many rows of a split are equal to rows of train in their columns.
 
-    Attributes:
-        split: where they are.
+    Args:
         rows, repeated: number of rows of the split, and of those with such a row; of a sample.
         different: number of repeated rows whose label differs from that of a row that repeats it.
-        expected: that number if labels were drawn; None: rows have no label.
-        what: what is repeated.
+        expected: that number if labels were drawn; None: rows have no label, as interactions.
         is_divided: whether the rows were divided here.
     """
-
-    name = "repeated_rows"
-    why = "a model knows them by heart, so that metrics are better than those of new rows"
-    split: str
-    rows: int
-    repeated: int
-    different: int = 0
-    expected: float | None = None
-    what: str = "rows"
-    is_divided: bool = True
-
-    @property
-    def level(self) -> str:
-        if self.repeated < max(_LEAST_ROWS, _SMALLEST_SHARE * self.rows):
-            return PASSED
-        if self.expected is None:
-            return WARNING
-        are_copies = self.expected >= _LEAST_DIFFERENT and (
-            self.different * _FACTOR < self.expected
-        )
-        return WARNING if are_copies else PASSED
-
-    @property
-    def seen(self) -> str:
-        label = "" if self.expected is None else ", with the same label"
-        share = self.repeated / max(self.rows, 1)
-        return f"{share:.1%} of the {self.what} of {self.split} are in train, too{label}"
-
-    @property
-    def remedy(self) -> str:
-        by_time = ", or divide the rows by time: --split_by_time" if self.is_divided else ""
-        return f"remove repeated {self.what} from the input{by_time}"
+    what, label = ("interactions", "") if expected is None else ("rows", ", with the same label")
+    are_copies = expected is None or (
+        expected >= _LEAST_DIFFERENT and different * _FACTOR < expected
+    )
+    is_frequent = repeated >= max(_LEAST_ROWS, _SMALLEST_SHARE * rows)
+    by_time = ", or divide the rows by time: --split_by_time" if is_divided else ""
+    return _KIND.finding(
+        WARNING if is_frequent and are_copies else PASSED,
+        seen=f"{repeated / max(rows, 1):.1%} of the {what} of {split} are in train, too{label}",
+        remedy=f"remove repeated {what} from the input{by_time}",
+    )
 
 
 def repeated_rows(
@@ -71,7 +57,7 @@ def repeated_rows(
     label: str | None,
     num_rows: int,
     is_divided: bool,
-) -> RepeatedRows:
+) -> Finding:
     """Returns how many rows of a split are in train, too: of the split with the largest share.
 
     Args:
@@ -107,15 +93,18 @@ def repeated_rows(
         sums[f"different{i}"] = ibis.ifelse(is_known & groups.is_mixed, own, 0).sum()
     row = fetch_row(engine, groups.aggregate(**sums))
     differ = 2 * (first := max(shares.values(), default=0.0)) * (1 - first)
-    checks = []
+    splits = []
     for i, name in enumerate(names[1:], 1):
-        count, repeated, different = (
-            int(row[f"{key}{i}"] or 0) for key in ("rows", "repeated", "different")
-        )
-        expected = repeated * differ if shares else None
-        what = "rows" if shares else "interactions"
-        checks.append(RepeatedRows(name, count, repeated, different, expected, what, is_divided))
-    return max(checks, key=lambda check: check.repeated / max(check.rows, 1))
+        counts = [int(row[f"{key}{i}"] or 0) for key in ("rows", "repeated", "different")]
+        splits.append((name, *counts, counts[1] * differ if shares else None))
+    return most_repeated(splits, is_divided)
+
+
+def most_repeated(
+    splits: Sequence[tuple[str, int, int, int, float | None]], is_divided: bool
+) -> Finding:
+    """Returns the `finding` of the split with the largest share of repeated rows."""
+    return finding(*max(splits, key=lambda own: own[2] / max(own[1], 1)), is_divided)
 
 
 def _label_shares(engine: Engine, rows: ir.Table, label: str) -> dict:

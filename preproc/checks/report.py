@@ -1,59 +1,44 @@
-"""Checks of data, and the report of all checks of a run.
+"""Report of all checks of a run.
 
-report = Report((RepeatedRows("test", rows=500, repeated=60), TiedEvents(...)))
+TIES = Kind("tied_events", "the log does not have the order of events at the same time")
+report = Report((TIES.finding(NOTE, seen="12% of the events share a time", remedy="finer times"),))
 report.refuse_warnings(flags.strict)
 report.write(folder)
 print(report.text())
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import NamedTuple
 
 from dataloading.spec.data_checks import NOTE, WARNING, Finding, write_findings
 
-PASSED = "passed"
+PASSED = "passed"  # level of a check that found nothing
 STRICT_HELP = "end with an error, and write nothing, where a check of the data warns"
 _MOST_OF_A_CHECK = 5  # findings of one check that are printed; all are stored
 _LEVELS = (WARNING, NOTE)
 
 
-class Check(ABC):
-    """Measurement of one kind of fault; a subclass for each kind.
+class Kind(NamedTuple):
+    """Kind of fault: its name, and why it matters, a clause such as "it is known by heart"."""
 
-    Attributes:
-        name: of the kind.
-        why: why the fault matters, a clause such as "the model learns it by heart".
-    """
+    name: str
+    why: str
 
-    name: ClassVar[str]
-    why: ClassVar[str]
+    def finding(
+        self, level: str, columns: Sequence[str] = (), seen: str = "", remedy: str = ""
+    ) -> Finding:
+        """Returns what a check found.
 
-    @property
-    @abstractmethod
-    def level(self) -> str:
-        """`PASSED`, `NOTE` for what is taken care of, or `WARNING` for what a user shall decide."""
-
-    @property
-    @abstractmethod
-    def seen(self) -> str:
-        """Measured values, with numbers."""
-
-    @property
-    @abstractmethod
-    def remedy(self) -> str:
-        """Advice that helps; a test follows it and sees that it helps."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns concerned; empty for whole rows."""
-        return ()
-
-    def finding(self) -> Finding:
-        """Returns the check as it is stored."""
-        return Finding(self.name, self.level, self.columns, self.seen, self.why, self.remedy)
+        Args:
+            level: `PASSED`, `NOTE` for what is taken care of, or `WARNING` for what a user shall
+                decide.
+            columns: those concerned; empty for whole rows.
+            seen: measured values, with numbers.
+            remedy: advice that helps; a test follows it and sees that it helps.
+        """
+        return Finding(self.name, level, tuple(columns), seen, self.why, remedy)
 
 
 @dataclass(frozen=True)
@@ -61,22 +46,22 @@ class Report:
     """The checks of a run.
 
     Attributes:
-        checks: measurements; several of one kind are possible, such as one per column.
+        checks: what they found; several of one kind are possible, such as one per column.
     """
 
-    checks: tuple[Check, ...] = ()
+    checks: tuple[Finding, ...] = ()
 
     @property
     def findings(self) -> list[Finding]:
         """Findings, warnings first, then notes."""
-        findings = [check.finding() for check in self.checks if check.level != PASSED]
+        findings = [check for check in self.checks if check.level != PASSED]
         return sorted(findings, key=lambda finding: _LEVELS.index(finding.level))
 
     @property
     def passed(self) -> list[str]:
         """Names of the kinds that found nothing."""
         failed = {finding.check for finding in self.findings}
-        names = dict.fromkeys(check.name for check in self.checks)
+        names = dict.fromkeys(finding.check for finding in self.checks)
         return [name for name in names if name not in failed]
 
     def text(self) -> str:

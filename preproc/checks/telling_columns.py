@@ -1,12 +1,12 @@
 """Columns that reveal the label, or the row: leaks and bookkeeping."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import ibis.expr.types as ir
 import numpy as np
 import pyarrow as pa
 
-from preproc.checks.report import NOTE, PASSED, WARNING, Check
+from preproc.checks.report import NOTE, PASSED, WARNING, Finding, Kind
 from preproc.encoding.encodings import Label
 from preproc.engines.engine import ROW, Engine, fetch_row
 from preproc.fitting.expressions import hashed, number, text
@@ -26,101 +26,31 @@ _FIRST_ROWS = 1000  # in which row numbers are looked for
 _MOST_PER_ROW = 2  # range of a saved index, of which rows may be missing, per row
 _INDEX_NAMES = {"index", "idx", "level_0", "__index_level_0__", "row", "row_id", "rowid"}
 _INDEX_NAMES |= {"row_number", "row_num", "rownum", "rn"}
+_LEAST_CONSTANT = 20  # rows
+CONSTANT = Kind("constant_column", "nothing follows from a value that each row has")
+_TELLS_LABEL = Kind(
+    "tells_label",
+    "such a column usually follows from the label and is not known when rows are scored",
+)
+_UNIQUE = Kind("unique_values", "later rows have other values, about which nothing can be learned")
+_ROW_NUMBERS = Kind(
+    "row_numbers", "a row's number depends on how the file was made, and is new in each later row"
+)
 
 
-@dataclass(frozen=True)
-class LeftOutColumn(Check):
-    """A column without use for predictions.
+def useless_column(
+    kind: Kind, column: str, is_useless: bool, seen: str, is_left_out: bool = True
+) -> Finding:
+    """Returns the check of a column that may be without use for predictions.
 
-    Attributes:
-        column: its name.
-        is_left_out: whether it is left out; otherwise a feature spec lists it.
+    Args:
+        is_left_out: whether such a column is left out; otherwise a feature spec lists it.
     """
-
-    column: str
-    is_left_out: bool = True
-
-    @property
-    def level(self) -> str:
-        return NOTE if self.is_left_out else WARNING
-
-    @property
-    def remedy(self) -> str:
-        if self.is_left_out:
-            return f"it is left out; --keep {self.column} keeps it"
-        return f"remove '{self.column}' from the channels of the feature spec"
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return (self.column,)
-
-
-@dataclass(frozen=True)
-class TellsLabel(LeftOutColumn):
-    """A column from which the label can be read.
-
-    Attributes:
-        auc: of the label by this column alone, on held-out rows of train.
-    """
-
-    name = "tells_label"
-    why = "such a column usually follows from the label and is not known when rows are scored"
-    auc: float = 0.5
-
-    @property
-    def level(self) -> str:
-        return super().level if self.auc > _TELLING_AUC else PASSED
-
-    @property
-    def seen(self) -> str:
-        return f"'{self.column}' alone predicts the label with an AUC of {self.auc:.4f}"
-
-
-@dataclass(frozen=True)
-class UniqueValues(LeftOutColumn):
-    """A column of ids with another value in each row.
-
-    Attributes:
-        present, distinct: numbers of values.
-    """
-
-    name = "unique_values"
-    why = "later rows have other values, about which nothing can be learned"
-    present: int = 0
-    distinct: int = 0
-
-    @property
-    def level(self) -> str:
-        is_unique = self.present >= _LEAST_ROWS and self.distinct >= _UNIQUE_SHARE * self.present
-        return super().level if is_unique else PASSED
-
-    @property
-    def seen(self) -> str:
-        return (
-            f"'{self.column}' has {self.distinct:,} different values in {self.present:,} rows of "
-            "train"
-        )
-
-
-@dataclass(frozen=True)
-class RowNumbers(LeftOutColumn):
-    """A column that counts the rows.
-
-    Attributes:
-        fault: why it is taken for row numbers; empty: it is not.
-    """
-
-    name = "row_numbers"
-    why = "a row's number depends on how the file was made, and is new in each later row"
-    fault: str = ""
-
-    @property
-    def level(self) -> str:
-        return super().level if self.fault else PASSED
-
-    @property
-    def seen(self) -> str:
-        return f"'{self.column}' {self.fault}"
+    level = NOTE if is_left_out else WARNING
+    remedy = f"remove '{column}' from the channels of the feature spec"
+    if is_left_out:
+        remedy = f"it is left out; --keep {column} keeps it"
+    return kind.finding(level if is_useless else PASSED, (column,), seen, remedy)
 
 
 def telling_columns(
@@ -130,7 +60,7 @@ def telling_columns(
     label: Label,
     missing: tuple[str, ...],
     is_left_out: bool = True,
-) -> list[TellsLabel]:
+) -> list[Finding]:
     """Returns how well each column alone predicts the label.
 
     Args:
@@ -154,7 +84,9 @@ def telling_columns(
         folds = fetched["fold"].to_numpy().astype(np.int64)
         for i, name in enumerate(own):
             auc = column_auc(fetched[f"c{i}"].combine_chunks(), labels, folds)
-            checks.append(TellsLabel(name, is_left_out, auc))
+            seen = f"'{name}' alone predicts the label with an AUC of {auc:.4f}"
+            check = useless_column(_TELLS_LABEL, name, auc > _TELLING_AUC, seen, is_left_out)
+            checks.append(check)
     return checks
 
 
@@ -202,13 +134,35 @@ def rank_auc(rows: np.ndarray, clicks: np.ndarray) -> float:
     return float((clicks * below).sum() / max(clicks.sum() * others.sum(), 1))
 
 
-def unique_columns(facts: dict[str, ColumnFacts], kinds: dict[str, str]) -> list[UniqueValues]:
-    """Returns how many of the values of each column of ids are different."""
+def constant_columns(facts: Mapping[str, ColumnFacts]) -> list[Finding]:
+    """Returns which columns of single values have one value in all rows."""
     return [
-        UniqueValues(name, present=facts[name].present, distinct=facts[name].distinct)
-        for name, kind in kinds.items()
-        if kind == IDS and not facts[name].list_form
+        useless_column(
+            CONSTANT,
+            name,
+            is_constant(own.present, own.missing, own.distinct),
+            f"'{name}' has one value in all {own.present:,} rows of train",
+        )
+        for name, own in facts.items()
+        if not own.list_form
     ]
+
+
+def is_constant(present: int, missing: int, distinct: int) -> bool:
+    """Returns whether numbers of values are those of a column with one value in many rows."""
+    return distinct == 1 and not missing and present >= _LEAST_CONSTANT
+
+
+def unique_columns(facts: dict[str, ColumnFacts], kinds: dict[str, str]) -> list[Finding]:
+    """Returns which columns of ids have another value in each row."""
+    checks = []
+    for name, kind in kinds.items():
+        present, distinct = facts[name].present, facts[name].distinct
+        if kind == IDS and not facts[name].list_form:
+            is_unique = present >= _LEAST_ROWS and distinct >= _UNIQUE_SHARE * present
+            seen = f"'{name}' has {distinct:,} different values in {present:,} rows of train"
+            checks.append(useless_column(_UNIQUE, name, is_unique, seen))
+    return checks
 
 
 def row_numbers(
@@ -217,7 +171,7 @@ def row_numbers(
     facts: dict[str, ColumnFacts],
     missing: tuple[str, ...],
     num_rows: int,
-) -> list[RowNumbers]:
+) -> list[Finding]:
     """Returns which columns of whole numbers count the rows.
 
     Args:
@@ -235,7 +189,8 @@ def row_numbers(
             fault = "has the name of a saved index"
         elif is_unique:
             fault = _counting(engine, table, name, own, missing, num_rows)
-        checks.append(RowNumbers(name, fault=fault))
+        check = useless_column(_ROW_NUMBERS, name, bool(fault), f"'{name}' {fault}")
+        checks.append(check)
     return checks
 
 

@@ -3,16 +3,19 @@
 import math
 from dataclasses import dataclass
 
-from preproc.checks.report import NOTE, PASSED, Check
+from preproc.checks.report import NOTE, PASSED, Finding, Kind
 
 _LEAST_SHARE, _LEAST_ERRORS = 0.75, 5  # of pairs in the order of their items
-
 _NOTED_SHARE = 0.01
+_KIND = Kind(
+    "tied_events",
+    "the log does not have the order of events at the same time; the last one is held out",
+)
 
 
 @dataclass(frozen=True)
-class TiedEvents(Check):
-    """Share of tied events, and whether their order in the log follows from their items.
+class TiedEvents:
+    """Numbers of tied events, and of those whose order in the log follows from their items.
 
     Attributes:
         events: of the log, or of a sample.
@@ -23,18 +26,12 @@ class TiedEvents(Check):
         predicted: of these, pairs whose second item is the one that comes later in other ties.
     """
 
-    name = "tied_events"
-    why = "the log does not have the order of events at the same time; the last one is held out"
     events: int
     tied: int
     pairs: int
     ascending: int
     predictable: int
     predicted: int
-
-    @property
-    def share(self) -> float:
-        return self.tied / max(self.events, 1)
 
     @property
     def of_items(self) -> str:
@@ -50,17 +47,14 @@ class TiedEvents(Check):
                 return f"{count / num:.0%} of {num:,} neighbours {rule}"
         return ""
 
-    @property
-    def level(self) -> str:
-        return NOTE if self.share >= _NOTED_SHARE else PASSED
-
-    @property
-    def seen(self) -> str:
+    def finding(self) -> Finding:
+        """Returns the check of the ties."""
+        share = self.tied / max(self.events, 1)
         order = "they keep the order of their rows"
         if self.of_items:
             order = f"in the log, {self.of_items}; their order is a hash of --seed and their rows"
-        return f"{self.share:.1%} of the events share user and time with others: {order}"
-
-    @property
-    def remedy(self) -> str:
-        return "a column of times with smaller units, if there is one"
+        return _KIND.finding(
+            NOTE if share >= _NOTED_SHARE else PASSED,
+            seen=f"{share:.1%} of the events share user and time with others: {order}",
+            remedy="a column of times with smaller units, if there is one",
+        )

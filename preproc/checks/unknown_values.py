@@ -1,16 +1,20 @@
 """Values without an id in later splits, which are far more frequent than in train."""
 
 import math
-from dataclasses import dataclass
 
-from preproc.checks.report import PASSED, WARNING, Check
+from preproc.checks.report import PASSED, WARNING, Finding, Kind
 
 _SMALLEST_SHARE = 0.01  # of the values of a feature; a smaller one cannot move a metric much
 _FACTOR = 2
 _ERRORS = 2  # standard errors that the share must be above that of chance
-
-# Vocabularies: of this data set, of an earlier one, of one that grows, and of a deployed model.
+_KIND = Kind(
+    "unknown_values",
+    "training moves the vector of id 0 too little for as many values as there are later",
+)
+# Vocabularies: of this data set, of an earlier one, of one that grows, and of a deployed model;
+# of this Criteo log, and of an earlier one.
 OWN, KNOWN, GROWN, SCORED = "own", "known", "grown", "scored"
+OWN_LOG, KNOWN_LOG = "own log", "known log"
 _THRESHOLD = "a larger --frequency_threshold, --hash_buckets {0}=N, or --drop {1}"
 _REMEDIES = {
     OWN: f"possible solutions: {_THRESHOLD}",
@@ -18,52 +22,39 @@ _REMEDIES = {
     GROWN: f"possible solutions: without --vocabulary: {_THRESHOLD}",
     SCORED: "compare '{1}' with the training's file; a data set made with preproc.transcode "
     "--grow, and a model trained with it, know new values",
+    OWN_LOG: "a larger threshold of the column, e.g. --frequency_threshold 15,{2}:60",
+    KNOWN_LOG: "compare '{1}' in both logs; values that are right get ids when both are prepared "
+    "together",
 }
 
 
-@dataclass(frozen=True)
-class MoreUnknown(Check):
-    """Share of id 0 in a split against that in train.
+def unknown_share(
+    feature: str,
+    column: str,
+    split: str,
+    share: float,
+    trained: float,
+    count: int,
+    vocabulary: str = OWN,
+    value: str = "",
+) -> Finding:
+    """Returns whether the share of id 0 in a split is far above that in train.
 
-    Attributes:
-        feature, column: of the values.
-        split: where they are.
+    Args:
         share, trained: shares of id 0 in the split and in train.
         count: number of values in the split.
+        vocabulary: whose vocabulary it is, one of `OWN`, `KNOWN`, `GROWN`, `SCORED`, `OWN_LOG` and
+            `KNOWN_LOG`.
         value: what is known about the most frequent one; empty: nothing.
-        vocabulary: whose vocabulary it is, one of `OWN`, `KNOWN`, `GROWN` and `SCORED`.
     """
-
-    name = "unknown_values"
-    why = "training moves the vector of id 0 too little for as many values as there are later"
-    feature: str
-    column: str
-    split: str
-    share: float
-    trained: float
-    count: int
-    value: str = ""
-    vocabulary: str = "own"
-
-    @property
-    def level(self) -> str:
-        error = math.sqrt(self.share * (1 - self.share) / max(self.count, 1))
-        return WARNING if is_far_above(self.share - _ERRORS * error, self.trained) else PASSED
-
-    @property
-    def seen(self) -> str:
-        return (
-            f"'{self.feature}': {self.share:.2%} of the values of {self.split} have id 0, but only "
-            f"{self.trained:.2%} of train{self.value}"
-        )
-
-    @property
-    def remedy(self) -> str:
-        return _REMEDIES[self.vocabulary].format(self.feature, self.column)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return (self.column,)
+    error = math.sqrt(share * (1 - share) / max(count, 1))
+    return _KIND.finding(
+        WARNING if is_far_above(share - _ERRORS * error, trained) else PASSED,
+        (column,),
+        f"'{feature}': {share:.2%} of the values of {split} have id 0, but only {trained:.2%} of "
+        f"train{value}",
+        _REMEDIES[vocabulary].format(feature, column, column.removeprefix("cat_")),
+    )
 
 
 def is_far_above(share: float, trained: float) -> bool:

@@ -3,7 +3,6 @@
 Large splits are sampled: blocks of neighboring rows at equal distances.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +11,10 @@ from numpy.typing import NDArray
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 from preproc.checks.drift import moved_numbers
 from preproc.checks.one_class import one_class
-from preproc.checks.repeated_rows import RepeatedRows
-from preproc.checks.report import PASSED, WARNING, Check
-from preproc.checks.unknown_values import KNOWN, OWN, MoreUnknown
+from preproc.checks.repeated_rows import most_repeated
+from preproc.checks.report import PASSED, WARNING, Finding
+from preproc.checks.telling_columns import CONSTANT
+from preproc.checks.unknown_values import KNOWN_LOG, OWN_LOG, unknown_share
 from preproc.criteo.encodings import CATEGORICALS, LABEL, NUMERICALS, label_encoding
 from preproc.criteo.output.binary_files import LABEL_DTYPE, NUMERICAL_DTYPE
 
@@ -71,69 +71,14 @@ class LogRows:
         return keys
 
 
-@dataclass(frozen=True)
-class ConstantFeature(Check):
-    """A feature with one encoded value in all rows of train.
-
-    Attributes:
-        feature: its name.
-        rows: number of rows.
-        is_constant: whether all have the same value.
-        is_rare: whether that value is id 0.
-    """
-
-    name = "constant_column"
-    why = "nothing follows from a value that each row has"
-    feature: str
-    rows: int
-    is_constant: bool
-    is_rare: bool
-
-    @property
-    def level(self) -> str:
-        return WARNING if self.is_constant and self.rows >= _LEAST_ROWS else PASSED
-
-    @property
-    def seen(self) -> str:
-        what = "id 0, which stands for missing and rare values," if self.is_rare else "one value"
-        return f"'{self.feature}' has {what} in all rows of train"
-
-    @property
-    def remedy(self) -> str:
-        rest = f"remove '{self.feature}' from the channels of the feature spec"
-        if not self.is_rare:
-            return rest
-        threshold = f"15,{self.feature.removeprefix('cat_')}:1"
-        return f"possible solutions: a smaller threshold, --frequency_threshold {threshold}; {rest}"
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return (self.feature,)
-
-
-@dataclass(frozen=True)
-class MoreUnknownIds(MoreUnknown):
-    """Share of id 0 in a split of a log, with the remedies of logs."""
-
-    @property
-    def remedy(self) -> str:
-        if self.vocabulary == KNOWN:
-            return (
-                f"compare '{self.column}' in both logs; values that are right get ids when both "
-                "are prepared together"
-            )
-        number = self.column.removeprefix("cat_")
-        return f"a larger threshold of the column, e.g. --frequency_threshold 15,{number}:60"
-
-
-def check_log(spec: FeatureSpec, known: FeatureSpec | None, with_labels: bool) -> list[Check]:
+def check_log(spec: FeatureSpec, known: FeatureSpec | None, with_labels: bool) -> list[Finding]:
     """Returns the checks of a prepared log.
 
     Args:
         known: of the data set whose vocabulary encodes it; None: it has its own.
         with_labels: whether it has labels.
     """
-    checks: list[Check] = []
+    checks: list[Finding] = []
     splits = {split: LogRows(spec, split) for split in spec.source_spec}
     if known is None and with_labels:
         counts = {split: rows.count for split, rows in splits.items()}
@@ -146,30 +91,49 @@ def check_log(spec: FeatureSpec, known: FeatureSpec | None, with_labels: bool) -
         (rows,) = splits.values()
         numbers = zip(NUMERICALS, rows.numbers().T, trained.numbers().T, strict=True)
         checks += [moved_numbers(name, values, others) for name, values, others in numbers]
-        return checks + _unknown(splits, trained, KNOWN)
+        return checks + _unknown(splits, trained, KNOWN_LOG)
     train = splits.pop(TRAIN)
     checks += _constant(train)
-    checks += _unknown(splits, train, OWN)
+    checks += _unknown(splits, train, OWN_LOG)
     if splits and with_labels and train.count + sum(r.count for r in splits.values()) <= _MOST_ROWS:
         names = (TRAIN, *splits)
         checks.append(_repeated({split: LogRows(spec, split, _MOST_ROWS) for split in names}))
     return checks
 
 
-def _constant(train: LogRows) -> list[ConstantFeature]:
-    checks = []
-    for name, values in zip(NUMERICALS, train.numbers().T, strict=True):
-        is_constant = bool(np.all(np.isnan(values)) or np.all(values == values[0]))
-        checks.append(ConstantFeature(name, train.count, is_constant, False))
+def _constant(train: LogRows) -> list[Finding]:
+    columns = zip(NUMERICALS, train.numbers().T, strict=True)
+    checks = [
+        constant_feature(name, train.count, np.all(np.isnan(values)) or np.all(values == values[0]))
+        for name, values in columns
+    ]
     for name in CATEGORICALS:
         ids = train.ids(name)
-        checks.append(ConstantFeature(name, train.count, bool((ids == ids[0]).all()), ids[0] == 0))
+        checks.append(constant_feature(name, train.count, (ids == ids[0]).all(), ids[0] == 0))
     return checks
 
 
-def _unknown(splits: dict[str, LogRows], train: LogRows, vocabulary: str) -> list[Check]:
+def constant_feature(
+    feature: str, rows: int, has_one_value: bool, is_rare: bool = False
+) -> Finding:
+    """Returns whether a feature has one encoded value in all rows of train; is_rare: it is id 0."""
+    what = "id 0, which stands for missing and rare values," if is_rare else "one value"
+    remedy = f"remove '{feature}' from the channels of the feature spec"
+    if is_rare:
+        threshold = f"15,{feature.removeprefix('cat_')}:1"
+        smaller = f"a smaller threshold, --frequency_threshold {threshold}"
+        remedy = f"possible solutions: {smaller}; {remedy}"
+    return CONSTANT.finding(
+        WARNING if has_one_value and rows >= _LEAST_ROWS else PASSED,
+        (feature,),
+        f"'{feature}' has {what} in all rows of train",
+        remedy,
+    )
+
+
+def _unknown(splits: dict[str, LogRows], train: LogRows, vocabulary: str) -> list[Finding]:
     """Returns for each column the share of id 0 of the split that has the largest one."""
-    checks: list[Check] = []
+    checks = []
     for name in CATEGORICALS if splits else ():
         trained = float(np.mean(train.ids(name) == 0))
         shares = {}
@@ -178,13 +142,12 @@ def _unknown(splits: dict[str, LogRows], train: LogRows, vocabulary: str) -> lis
             shares[split] = (float(np.mean(ids == 0)), len(ids))
         split = max(shares, key=lambda split: shares[split])
         share, count = shares[split]
-        own = MoreUnknownIds(name, name, split, share, trained, count, vocabulary=vocabulary)
-        checks.append(own)
+        checks.append(unknown_share(name, name, split, share, trained, count, vocabulary))
     return checks
 
 
-def _repeated(splits: dict[str, LogRows]) -> RepeatedRows:
-    """Returns how many rows are in train, too, of the split with the largest share."""
+def _repeated(splits: dict[str, LogRows]) -> Finding:
+    """Returns whether rows are in train, too, of the split with the largest share."""
     sizes = [rows.count for rows in splits.values()]
     labels = np.concatenate([rows.labels() for rows in splits.values()])
     keys = np.concatenate([rows.keys() for rows in splits.values()])
@@ -193,12 +156,12 @@ def _repeated(splits: dict[str, LogRows]) -> RepeatedRows:
     is_mixed = (clicks > 0) & (clicks < counts)
     is_known = np.bincount(groups[: sizes[0]], minlength=len(counts)) > 0
     rate = float(labels[: sizes[0]].mean())
-    checks, start = [], sizes[0]
+    counted, start = [], sizes[0]
     for split, size in zip([*splits][1:], sizes[1:], strict=True):
         own = groups[start : start + size]
         repeated = int(is_known[own].sum())
         different = int((is_known & is_mixed)[own].sum())
         expected = repeated * 2 * rate * (1 - rate)
-        checks.append(RepeatedRows(split, size, repeated, different, expected, is_divided=False))
+        counted.append((split, size, repeated, different, expected))
         start += size
-    return max(checks, key=lambda check: check.repeated / max(check.rows, 1))
+    return most_repeated(counted, is_divided=False)

@@ -107,7 +107,7 @@ def _say(what: str) -> None:
 def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Interactions:
     with open_engine(options.engine, scratch, **options.engine_settings()) as engine:
         numbered, counts, ties = number_ratings(engine, options, scratch)
-        report = Report((ties,))
+        report = Report((ties.finding(),))
         report.refuse_warnings(options.strict)
         report.write(folder)
         splits = (TEST, VALIDATION) if options.validation else (TEST,)

@@ -7,9 +7,8 @@ from pathlib import Path
 from dataloading.spec import rules, yaml_io
 from dataloading.spec.data_set_files import ENCODER_FOLDER, METADATA, SPEC_FILE
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TEST, TRAIN
-from preproc.checks.mixed_texts import mixed_texts
-from preproc.checks.report import PASSED, Check
-from preproc.checks.unsplit_lists import unsplit_columns
+from preproc.checks.report import PASSED, Finding
+from preproc.checks.text_columns import mixed_texts, unsplit_lists
 from preproc.encoding.encodings import Label
 from preproc.engines.engine import PART, ROW, SPLIT, Engine
 from preproc.sources.files import find_table
@@ -54,7 +53,7 @@ class RawReader:
         spec_file = Path(flags.input) / flags.feature_spec_in
         self.is_table = flags.feature_spec_in == SPEC_FILE and not spec_file.is_file()
         self.num_columns = None if known is None else known.num_columns
-        self.checks: list[Check] = []
+        self.checks: list[Finding] = []
 
     def read(self) -> tuple[RawSpec, RawTables, str]:
         """Returns the description of the rows, their tables, and what was inferred, for people.
@@ -151,11 +150,12 @@ class RawReader:
         facts = {name: raw.facts(names)[name] for name in names}
         free = {n: own for n, own in facts.items() if n not in (*stated, *by_role["keep"], time)}
         checks = left_out_columns(raw, free, choices) if raw.label is not None else []
-        self.checks += [*checks, mixed_texts(free), unsplit_columns(free)]
+        self.checks += [*checks, mixed_texts(free), unsplit_lists(free)]
         left_out = {
-            check.column: f"{check.name}, see the checks"
-            for check in checks
-            if check.level != PASSED
+            name: f"{finding.check}, see the checks"
+            for finding in checks
+            if finding.level != PASSED
+            for name in finding.columns
         }
         return inferred_content(by_role, facts, choices, time, left_out)
 

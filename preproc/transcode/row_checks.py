@@ -11,9 +11,9 @@ from dataloading.spec.feature_spec import LABEL_CHANNEL, TRAIN, FeatureSpec
 from preproc.checks.drift import moved_columns
 from preproc.checks.one_class import one_class
 from preproc.checks.repeated_rows import repeated_rows
-from preproc.checks.report import Check
+from preproc.checks.report import Finding
 from preproc.checks.telling_columns import SAMPLE_ROWS, telling_columns
-from preproc.checks.unknown_values import MoreUnknown, is_far_above
+from preproc.checks.unknown_values import is_far_above, unknown_share
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import Label
 from preproc.encoding.vocabulary import Vocabulary
@@ -31,7 +31,7 @@ _CANDIDATES = 1000  # most frequent values; the first without an id of them is s
 
 def check_rows(
     spec: RawSpec, raw: RawTables, request: SplitRequest | None, known: KnownData | None
-) -> list[Check]:
+) -> list[Finding]:
     """Returns the checks of raw rows: repetitions, and drift where an earlier data set is known."""
     checks = _repetitions(spec, raw, request)
     if known is not None:
@@ -40,7 +40,7 @@ def check_rows(
     return checks
 
 
-def check_listed(spec: RawSpec, raw: RawTables) -> list[Check]:
+def check_listed(spec: RawSpec, raw: RawTables) -> list[Finding]:
     """Returns which of the columns that a feature spec lists predict the label alone."""
     label = raw.label
     if TRAIN not in raw.tables or label is None or not spec.has(TRAIN, label.name):
@@ -56,7 +56,7 @@ def check_listed(spec: RawSpec, raw: RawTables) -> list[Check]:
 
 def check_classes(
     written: FeatureSpec, encoder: Encoder, request: SplitRequest | None
-) -> list[Check]:
+) -> list[Finding]:
     """Returns which splits of clicks have labels of one class only."""
     own = written.metadata[METADATA]
     divided_by = ""
@@ -70,7 +70,7 @@ def check_classes(
     ]
 
 
-def _repetitions(spec: RawSpec, raw: RawTables, request: SplitRequest | None) -> list[Check]:
+def _repetitions(spec: RawSpec, raw: RawTables, request: SplitRequest | None) -> list[Finding]:
     """Returns whether rows of train are in other splits; lists of candidates repeat pairs."""
     label = next(iter(spec.channels[LABEL_CHANNEL]), None)
     names = [*(spec.sources if request is None else request.shares)]
@@ -95,7 +95,7 @@ def unknown_values(
     num_rows: Mapping[str, int],
     source_of: Mapping[str, str],
     vocabulary: str,
-) -> list[MoreUnknown]:
+) -> list[Finding]:
     """Returns for each vocabulary the first split with far more values of id 0 than train, or else
     the last split.
 
@@ -103,7 +103,7 @@ def unknown_values(
         shares: split -> feature -> share of the values that have id 0.
         num_rows: split -> number of rows.
         source_of: split -> the raw split that its rows are from.
-        vocabulary: see `MoreUnknown`.
+        vocabulary: see `unknown_share`.
     """
     checks = []
     for feature in encoder.features:
@@ -120,7 +120,7 @@ def unknown_values(
             value = _most_frequent(engine, raw, feature, number, source_of[split])
         names = (feature.name, feature.column, split)
         count = num_rows[split] * feature.hotness
-        checks.append(MoreUnknown(*names, own[split], trained, count, value, vocabulary))
+        checks.append(unknown_share(*names, own[split], trained, count, vocabulary, value))
     return checks
 
 

@@ -13,7 +13,7 @@ from dataloading.spec.feature_spec import (
     FeatureSpec,
 )
 from preproc.arguments import parse_missing
-from preproc.checks.report import Check, Report
+from preproc.checks.report import Finding, Report
 from preproc.checks.scale import scales
 from preproc.checks.unknown_values import GROWN, KNOWN, OWN
 from preproc.encoding.encoder import Encoder
@@ -55,7 +55,7 @@ class Run:
         self._request = parse_split(flags)
         self._reader = RawReader(flags, engine, self._known, self._missing, self._request)
         parse_threshold(flags.frequency_threshold)  # before hours of reading
-        self._checks: list[Check] = []
+        self._checks: list[Finding] = []
         self._scales: Mapping[str, Scale] = {}
 
     def transcode(self) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from preproc.checks.report import Check
+from preproc.checks.report import Finding
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class NumberedLog:
     item_features: tuple[np.ndarray, ...]
     num_items: int  # how many items occur
     num_users_before: int  # users of the log, also those with too few events
-    checks: tuple[Check, ...] = ()
+    checks: tuple[Finding, ...] = ()
     # of each feature, as messages call it: users or items that have no value of it
     num_missing: dict[str, int] = field(default_factory=dict)
     # "user" and "item" -> Parquet file of the raw values in the order of their ids, and of their

@@ -39,7 +39,7 @@ def number_log(options: AmazonOptions, engine: Engine, log: EventLog, folder: Pa
         with open(events, "wb") as file:
             for _, items in numbered.pairs():
                 items.tofile(file)
-    ids, missing, checks = {"user": (), "item": ()}, {}, [ties]
+    ids, missing, checks = {"user": (), "item": ()}, {}, [ties.finding()]
     for kind, features in log.features.items():
         values = read_ids(engine, vocabularies[kind], FIRST_ID)
         if features.source:

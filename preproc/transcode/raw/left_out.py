@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 
-from preproc.checks.report import PASSED
-from preproc.checks.scale import constant_columns
+from preproc.checks.report import PASSED, Finding
 from preproc.checks.telling_columns import (
     SAMPLE_ROWS,
-    LeftOutColumn,
+    constant_columns,
     row_numbers,
     telling_columns,
     unique_columns,
@@ -20,7 +19,7 @@ def left_out_columns(
     raw: RawTables,
     facts: Mapping[str, ColumnFacts],
     choices: Mapping[str, KindChoice],
-) -> list[LeftOutColumn]:
+) -> list[Finding]:
     """Returns the checks of columns, at most one that did not pass for each.
 
     Args:
@@ -35,18 +34,18 @@ def left_out_columns(
     }
     (table,) = raw.tables.values()
     own = {name: facts[name] for name in kinds}
-    checks: list[LeftOutColumn] = [*constant_columns(own)]
+    checks = constant_columns(own)
     checks += row_numbers(raw.engine, table, own, raw.missing, raw.most_rows)
     checks += unique_columns(own, kinds)
     single = {name: kind for name, kind in kinds.items() if not facts[name].list_form}
     if raw.label is not None:
         sample = raw.train_sample(SAMPLE_ROWS)
     checks += telling_columns(raw.engine, sample, single, raw.label, raw.missing)
-    failed: set[str] = set()
+    failed: set[tuple[str, ...]] = set()
     result = []
     for check in checks:
-        if check.column not in failed:
+        if check.columns not in failed:
             result.append(check)
         if check.level != PASSED:
-            failed.add(check.column)
+            failed.add(check.columns)
     return result

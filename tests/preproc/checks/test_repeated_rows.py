@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dataloading.spec.data_checks import read_findings
-from preproc.checks.repeated_rows import RepeatedRows
+from preproc.checks.repeated_rows import finding
 from preproc.checks.report import PASSED, WARNING
 from tests.preproc.transcode.test_transcode import run, stored
 
@@ -29,7 +29,7 @@ def write(path, rows):
     ],
 )
 def test_level(rows, repeated, different, expected, level):
-    assert RepeatedRows("test", rows, repeated, different, expected).level == level
+    assert finding("test", rows, repeated, different, expected).level == level
 
 
 def clicks(num_copies, num_prices):
@@ -43,9 +43,9 @@ def test_copies_are_told_from_equal_rows(tmp_path, capsys):
     flags = ("--label=click", "--split=0.8,0.1,0.1", "--numerical=price")
     path = write(tmp_path / "copies.csv", clicks(400, 100_000))
     assert run(path, *flags, output=tmp_path / "out") == 0
-    (finding,) = read_findings(tmp_path / "out")
-    assert finding.check == "repeated_rows"
-    assert 10 < float(finding.seen.split("%")[0]) < 35
+    (copies,) = read_findings(tmp_path / "out")
+    assert copies.check == "repeated_rows"
+    assert 10 < float(copies.seen.split("%")[0]) < 35
     assert run(path, *flags, "--strict", output=tmp_path / "strict") == 2
     assert "--strict: 1 checks warn:\n  repeated_rows: " in capsys.readouterr().err
     assert not (tmp_path / "strict").exists()
@@ -94,6 +94,6 @@ def test_given_splits_of_interactions(tmp_path):
     )
     flags = ("--categorify=all", "--frequency_threshold=0")
     assert run(tmp_path, *flags, output=tmp_path / "out") == 0
-    (finding,) = read_findings(tmp_path / "out")
+    (pair,) = read_findings(tmp_path / "out")
     repeated = len([row for row in rows[1500:] if row in rows[:1500]]) / 900
-    assert finding.seen == f"{repeated:.1%} of the interactions of test are in train, too"
+    assert pair.seen == f"{repeated:.1%} of the interactions of test are in train, too"

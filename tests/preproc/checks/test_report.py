@@ -1,46 +1,23 @@
 """The report of checks: counts, text, --strict and the stored findings."""
 
-from dataclasses import dataclass
-
 import pytest
 
 from dataloading.spec.data_checks import read_findings
-from preproc.checks.report import NOTE, PASSED, WARNING, Check, Report
+from preproc.checks.report import NOTE, PASSED, WARNING, Kind, Report
 
 
-@dataclass(frozen=True)
-class Wheels(Check):
-    name = "wheels"
-    why = "it does not roll"
-    own_level: str
-    number: int = 4
-
-    @property
-    def level(self):
-        return self.own_level
-
-    @property
-    def seen(self):
-        return f"{self.number} wheels"
-
-    @property
-    def remedy(self):
-        return f"mount {4 - self.number}"
-
-    @property
-    def columns(self):
-        return ("axle",)
+def wheels(level, number=4, name="wheels"):
+    kind = Kind(name, "it does not roll")
+    return kind.finding(level, ("axle",), f"{number} wheels", f"mount {4 - number}")
 
 
-class Doors(Wheels):
-    name = "doors"
-
-
-class Roof(Wheels):
-    name = "roof"
-
-
-REPORT = Report((Wheels(PASSED), Wheels(NOTE, 3), Doors(PASSED), Doors(WARNING, 1), Roof(PASSED)))
+REPORT = Report(
+    (
+        *(wheels(PASSED), wheels(NOTE, 3)),
+        *(wheels(PASSED, name="doors"), wheels(WARNING, 1, "doors")),
+        wheels(PASSED, name="roof"),
+    )
+)
 
 
 def test_text_of_findings():
@@ -52,11 +29,11 @@ def test_text_of_findings():
         "  note: 3 wheels: mount 1",
         "    (it does not roll)",
     ]
-    assert Report((Wheels(PASSED), Roof(PASSED))).text() == "checks: 2 passed"
+    assert Report((wheels(PASSED), wheels(PASSED, name="roof"))).text() == "checks: 2 passed"
 
 
 def test_many_findings_of_a_kind_are_shortened():
-    lines = Report(tuple(Wheels(WARNING, 10 + i) for i in range(9))).text().splitlines()
+    lines = Report(tuple(wheels(WARNING, 10 + i) for i in range(9))).text().splitlines()
     assert lines[0] == "checks: 0 passed, 9 warnings"
     assert lines[-2] == "  warning: 4 more like these: see checks.json"
     assert len(lines) == 8
@@ -64,7 +41,7 @@ def test_many_findings_of_a_kind_are_shortened():
 
 def test_strict_refuses_warnings_alone():
     REPORT.refuse_warnings(False)
-    Report((Wheels(NOTE),)).refuse_warnings(True)
+    Report((wheels(NOTE),)).refuse_warnings(True)
     with pytest.raises(ValueError, match="--strict: 1 checks warn:\n  doors: 1 wheels: mount 3$"):
         REPORT.refuse_warnings(True)
 

@@ -5,7 +5,8 @@ import pytest
 
 from dataloading.spec.data_checks import read_findings
 from preproc.checks.report import NOTE, PASSED, WARNING
-from preproc.checks.scale import ChosenScales, ConstantColumn, RequestedScale, UnscaledNumbers
+from preproc.checks.scale import chosen_scales, requested_scale, unscaled_numbers
+from preproc.checks.telling_columns import is_constant
 from preproc.encoding.encoder import Encoder
 from preproc.fitting.scale import Scale
 from tests.preproc.transcode.test_transcode import changed, raw, run
@@ -15,32 +16,31 @@ NUM_ROWS = 400
 
 
 def test_levels_and_texts():
-    few = RequestedScale("x", Scale("standardize", 0.1, 0.004, 12.3, 9e9))
+    few = requested_scale("x", Scale("standardize", 0.1, 0.004, 12.3, 9e9))
     assert few.level == WARNING and few.columns == ("x",)
     assert few.seen == (
         "'x', --transform standardize: half of the values lie within 0.00 standard deviations, the "
         "farthest, 9e+09, is 12 from the mean"
     )
-    assert RequestedScale("x", Scale("standardize", 0.5, 1.0, 12.3)).level == PASSED
-    assert RequestedScale("x", Scale("standardize", None, 0.0, 12.3)).level == PASSED
-    assert UnscaledNumbers({"x": 100.0}).level == PASSED
-    large = UnscaledNumbers({"x": 101.0, "y": 3.0, "z": 1e9})
+    assert requested_scale("x", Scale("standardize", 0.5, 1.0, 12.3)).level == PASSED
+    assert requested_scale("x", Scale("standardize", None, 0.0, 12.3)).level == PASSED
+    assert unscaled_numbers({"x": 100.0}).level == PASSED
+    large = unscaled_numbers({"x": 101.0, "y": 3.0, "z": 1e9})
     assert large.level == WARNING and large.columns == ("x", "z")
     assert large.seen == "'x', 'z': mean or standard deviation above 100 in train"
-    assert ChosenScales({}).level == PASSED
-    chosen = ChosenScales({"x": "log", "y": "quantile"})
+    assert chosen_scales({}).level == PASSED
+    chosen = chosen_scales({"x": "log", "y": "quantile"})
     assert chosen.level == NOTE and chosen.columns == ("x", "y")
     assert chosen.seen == "--transform auto transforms 'x' by log, 'y' by quantile"
     assert str(Scale("quantile", None, 0.0, 33.3, 7)).startswith("98 % of the values are equal, ")
 
 
 @pytest.mark.parametrize(
-    ("present", "missing", "distinct", "level"),
-    [(20, 0, 1, NOTE), (19, 0, 1, PASSED), (20, 1, 1, PASSED), (20, 0, 2, PASSED)],
+    ("counts", "expected"),
+    [((20, 0, 1), True), ((19, 0, 1), False), ((20, 1, 1), False), ((20, 0, 2), False)],
 )
-def test_levels_of_constant_columns(present, missing, distinct, level):
-    own = ConstantColumn("x", present=present, missing=missing, distinct=distinct)
-    assert own.level == level
+def test_constant_columns(counts, expected):
+    assert is_constant(*counts) == expected
 
 
 def write(path):

@@ -45,7 +45,7 @@ def test_ties_by_hand(tmp_path):
     assert tied == TiedEvents(events=6, tied=3, pairs=1, ascending=0, predictable=0, predicted=0)
     assert [row["tie_order"] for row in rows] == [0, 2, 3, 4, 1, 5]
     assert (
-        tied.seen
+        tied.finding().seen
         == "50.0% of the events share user and time with others: they keep the order of their rows"
     )
 
@@ -82,7 +82,7 @@ def test_text(tmp_path):
 
 @pytest.mark.parametrize(("num", "level"), [(9, PASSED), (10, NOTE)])
 def test_level(num, level):
-    assert TiedEvents(1000, num, 0, 0, 0, 0).level == level
+    assert TiedEvents(1000, num, 0, 0, 0, 0).finding().level == level
 
 
 def test_few_ties(tmp_path):
@@ -99,5 +99,5 @@ def test_sample(tmp_path, monkeypatch):
     random.Random(0).shuffle(events)
     tied = ordered(tmp_path, events)[1]
     assert tied.events == 200
-    assert 0.4 < tied.share < 0.6
+    assert 0.4 < tied.tied / tied.events < 0.6
     assert tied.pairs == pytest.approx(tied.tied, abs=20)
