@@ -15,13 +15,14 @@ import xxhash
 from distributed_embeddings.box import Box
 from numpy.typing import NDArray
 
-from runtime.checkpoint.disk import ALIGNMENT, padded
 from runtime.checkpoint.weight import BLOCK_BYTES, matrix_of
 from runtime.files.disk import write_errors_name
 
 FORMAT = 2
 INDEX = "checkpoint.json"
 FLOAT32 = np.dtype("f4")
+
+_PAGE_BYTES = 4096  # headers and most blocks end with a page
 
 # File systems allow 255 bytes; rows and columns take up to 90.
 _LONGEST_STEM = 130
@@ -73,7 +74,7 @@ def rows_of_block(columns: int, dtype: np.dtype[Any]) -> int:
     """
     row_bytes = max(1, columns * dtype.itemsize)
     rows = max(1, BLOCK_BYTES // row_bytes)
-    pages = ALIGNMENT // math.gcd(ALIGNMENT, row_bytes)
+    pages = _PAGE_BYTES // math.gcd(_PAGE_BYTES, row_bytes)
     return rows // pages * pages or rows
 
 
@@ -95,13 +96,14 @@ def file_of(name: str, shape: tuple[int, ...], box: Box) -> str:
 
 
 def npy_header(shape: tuple[int, ...], box: Box, dtype: np.dtype[Any]) -> bytes:
-    """Returns the header of a box's file (.npy, version 2), a multiple of ALIGNMENT bytes.
+    """Returns the header of a box's file (.npy, version 2), whole pages of 4096 bytes.
 
     A box that covers the weight has the weight's shape, others are matrices.
     """
     stored_shape = tuple(shape) if box == matrix_of(shape) else (box.rows, box.columns)
     text = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {stored_shape}, }}".encode()
-    size_bytes = padded(12 + len(text) + 1)  # magic, version and length; text; line break
+    # Magic, version and length; text; line break.
+    size_bytes = -(-(12 + len(text) + 1) // _PAGE_BYTES) * _PAGE_BYTES
     length = (size_bytes - 12).to_bytes(4, "little")
     return b"\x93NUMPY\x02\x00" + length + text.ljust(size_bytes - 13) + b"\n"
 

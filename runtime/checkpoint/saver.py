@@ -5,11 +5,13 @@ import shutil
 import threading
 import time
 import traceback
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from distributed_embeddings.box import Box
 from distributed_embeddings.collectives import World
+from numpy.typing import NDArray
 
 from runtime.checkpoint import files
 from runtime.checkpoint.files import Index, Piece, WeightEntry
@@ -186,11 +188,9 @@ class Saver:
                 for weight in weights:
                     for box in weight.saved_by(self._world.rank):
                         rows_each = files.rows_of_block(box.columns, weight.dtype)
-                        is_written = writer.begin(weight, box, rows_each)
-                        for block in box.blocks(rows_each):
-                            if not (is_written and writer.add(weight.read(block))):
-                                return
-                            barrier.keepalive()
+                        blocks = _read_blocks(weight, box, rows_each, barrier)
+                        if not writer.add(weight, box, rows_each, blocks):
+                            return
         except BaseException:
             writer.abandon()
             raise
@@ -231,6 +231,14 @@ class Saver:
             return f"a defect while saving: {traceback.format_exc()}"
         reason = error.strerror or error
         return f"--save_checkpoint_path {self._folder.root}: {reason}; the model was not saved"
+
+
+def _read_blocks(
+    weight: Weight, box: Box, rows_each: int, barrier: StragglerBarrier
+) -> Iterator[NDArray[Any]]:
+    for block in box.blocks(rows_each):
+        yield weight.read(block)
+        barrier.keepalive()
 
 
 def _merge(index: Index, pieces_by_rank: Sequence[Mapping[str, Any]]) -> dict[str, WeightEntry]:

@@ -1,32 +1,23 @@
 """Writing of one rank's part of a checkpoint, and of its attached files."""
 
 import itertools
+import operator
 import os
+import queue
 import shutil
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from distributed_embeddings.box import Box
 from numpy.typing import NDArray
 
 from runtime.checkpoint import files
-from runtime.checkpoint.disk import ALIGNMENT, Disk, aligned_copy
 from runtime.checkpoint.files import Piece
 from runtime.checkpoint.weight import BLOCK_BYTES, Weight
 from runtime.files.disk import sync
-
-
-class _Block(NamedTuple):
-    """A copied block of a file; fields as of `Disk.write`."""
-
-    file: str
-    copied: NDArray[np.uint8]
-    size_bytes: int
-    is_aligned: bool
 
 
 class Writer(threading.Thread):
@@ -37,117 +28,72 @@ class Writer(threading.Thread):
     Args:
         memory_bytes: limit of the copies that are not written yet; there is at least one.
         text: returns the error message for an exception.
+
+    Attributes:
+        fault: as of `Outcome`.
+        pieces: complete pieces by weight.
     """
 
     def __init__(self, staging: Path, memory_bytes: int, text: Callable[[Exception], str]):
         super().__init__(name="checkpoint-writer", daemon=True)
-        self.fault: tuple[str, str] | None = None  # as of `Outcome`
+        self.fault: tuple[str, str] | None = None
         self.pieces: dict[str, list[Piece]] = {}
-        self._staging, self._memory_bytes, self._text = staging, memory_bytes, text
-        self._weight, self._is_aligned = "", False
-        self._piece: Piece | None = None
-        self._checksums: list[str] = []
-        self._changed = threading.Condition()
-        self._blocks: deque[_Block | None] = deque()  # None: the end
-        self._held_bytes = 0
+        self._staging, self._text = staging, text
+        # File and content; None: the end. One more block is being written.
+        self._blocks: queue.Queue[tuple[str, NDArray[Any]] | None] = queue.Queue(
+            max(1, memory_bytes // BLOCK_BYTES - 1)
+        )
 
-    def begin(self, weight: Weight, box: Box, rows_each: int) -> bool:
-        """Starts a piece; returns False after a fault."""
-        self._end_piece()
+    def add(self, weight: Weight, box: Box, rows_each: int, blocks: Iterable[NDArray[Any]]) -> bool:
+        """Adds a piece of blocks of `rows_each` rows; waits for memory. Returns False after a
+        fault."""
         header = files.npy_header(weight.shape, box, weight.dtype)
-        file = files.file_of(weight.name, weight.shape, box)
-        self._weight, self._checksums = weight.name, []
-        row_bytes = box.columns * weight.dtype.itemsize
-        # Measuring the disk is not worthwhile for small pieces.
-        is_large = box.rows * row_bytes >= BLOCK_BYTES
-        self._is_aligned = is_large and rows_each * row_bytes % ALIGNMENT == 0
-        self._piece = Piece(file, box, len(header), rows_each, ())
-        return self._copy(np.frombuffer(header, np.uint8))
-
-    def add(self, values: NDArray[Any]) -> bool:
-        """Adds the piece's next block; waits for memory. Returns False after a fault."""
-        if not np.isfinite(values).all():
-            self._fail(("weight", self._weight))
-            return False
-        return self._copy(values)
+        file, checksums = files.file_of(weight.name, weight.shape, box), list[str]()
+        for values in itertools.chain([np.frombuffer(header, np.uint8)], blocks):
+            copied = values.copy()
+            if not np.isfinite(copied).all():
+                self._fail(("weight", weight.name))
+            if self.fault is not None:
+                return False
+            checksums.append(files.checksum(copied))
+            self._blocks.put((file, copied))
+        piece = Piece(file, box, len(header), rows_each, tuple(checksums))
+        self.pieces.setdefault(weight.name, []).append(piece)
+        return True
 
     def close(self) -> None:
-        """Completes the last piece; nothing may be added afterwards."""
-        self._end_piece()
-        with self._changed:
-            self._blocks.append(None)
-            self._changed.notify_all()
+        """Nothing may be added afterwards."""
+        self._blocks.put(None)
 
     def abandon(self) -> None:
         """Stops without a result."""
         self._fail(("error", "the save was given up"))
 
-    def _end_piece(self) -> None:
-        if self._piece is not None:
-            piece = self._piece._replace(checksums=tuple(self._checksums))
-            self.pieces.setdefault(self._weight, []).append(piece)
-        self._piece = None
-
-    def _copy(self, values: NDArray[Any]) -> bool:
-        """Passes a copy to the thread as soon as there is memory for it."""
-        assert self._piece is not None
-        with self._changed:
-            self._changed.wait_for(
-                lambda: (
-                    self.fault is not None
-                    or not self._held_bytes
-                    or self._held_bytes + values.nbytes <= self._memory_bytes
-                )
-            )
-            self._held_bytes += values.nbytes
-        copied = aligned_copy(values)
-        self._checksums.append(files.checksum(copied[: values.nbytes]))
-        with self._changed:
-            self._blocks.append(_Block(self._piece.file, copied, values.nbytes, self._is_aligned))
-            self._changed.notify_all()
-            return self.fault is None
-
-    def _next_block(self) -> _Block | None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._blocks or self.fault is not None)
-            return self._blocks.popleft() if self.fault is None else None
-
     def _fail(self, fault: tuple[str, str]) -> None:
-        with self._changed:
-            self.fault = self.fault or fault
-            self._blocks.clear()
-            self._changed.notify_all()
+        self.fault = self.fault or fault
 
     def run(self) -> None:
         """Writes until `close`, then waits for the disk."""
+        blocks = iter(self._blocks.get, None)
         try:
-            self._write()
+            written = []
+            for name, content in itertools.groupby(blocks, key=operator.itemgetter(0)):
+                written.append(self._staging / name)
+                written[-1].parent.mkdir(exist_ok=True)
+                with open(written[-1], "xb") as stream:
+                    for _, values in content:
+                        stream.write(values.data)
             if self.fault is not None:
                 return
-            written = [self._staging / p.file for pieces in self.pieces.values() for p in pieces]
             for file in written:
                 sync_file(file)
             for folder in {file.parent for file in written}:
                 sync(folder)
         except Exception as error:  # the other ranks would wait forever
             self._fail(("error", self._text(error)))
-
-    def _write(self) -> None:
-        disk, blocks = Disk(), iter(self._next_block, None)
-        for (name, is_aligned), group in itertools.groupby(
-            blocks, lambda block: (block.file, block.is_aligned)
-        ):
-            path = self._staging / name
-            path.parent.mkdir(exist_ok=True)
-            disk.write(path, self._released(group), is_aligned)
-
-    def _released(self, blocks: Iterable[_Block]) -> Iterator[tuple[NDArray[np.uint8], int]]:
-        """Yields blocks, and makes room for others when they are written."""
-        for block in blocks:
-            yield block.copied, block.size_bytes
-            with self._changed:
-                self._held_bytes -= block.size_bytes
-                self._changed.notify_all()
+        finally:
+            for _ in blocks:  # after an error: `add` and `close` must not wait
+                continue
 
 
 class AttachedFiles:

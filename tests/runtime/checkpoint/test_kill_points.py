@@ -69,7 +69,7 @@ class AtCall:
 
     def _wrapped(self, name, original, mode=None):
         def call(*args, **keywords):
-            if mode is not None and "w" not in (*args, "r")[mode]:
+            if mode is not None and not {"w", "x"} & {*(*args, "r")[mode]}:
                 return original(*args, **keywords)
             if name == "open" and mode is None and not args[1] & os.O_CREAT:
                 return original(*args, **keywords)
