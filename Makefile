@@ -184,8 +184,8 @@ bench-preparation: .venv/installed ## rows per second and peak memory of the Cri
 bench-sequence: .venv/op .venv-torch/installed ## SIM's, DIEN's and DIN's training step compared with plain PyTorch, interleaved
 	@$(PY) -m benchmarks.sequence_training
 
-bench-sequence-preparation: .venv/op .venv-engines/installed ## SIM's preparation by DuckDB and NVTabular: the same files, seconds and memory
-	@$(PY) -m benchmarks.sequence_preparation
+bench-sequence-preparation: .venv/op .venv-engines/installed ## SIM's preparation by DuckDB and NVTabular: seconds and memory
+	@$(PY) -m benchmarks.preparation --data reviews
 
 bench-ncf: .venv/op .venv-torch/installed ## NeuMF's training step compared with plain PyTorch, interleaved
 	@$(PY) -m benchmarks.ncf_training

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import preparation, sequence_preparation, table_preparation
+from benchmarks import preparation
 from benchmarks.harness.training import has_package
 from benchmarks.sequence_training import workload as sequences
 
@@ -49,19 +49,14 @@ def test_training(name, root):
     assert "ours" in page or "dot_custom" in page
 
 
-@pytest.mark.parametrize("benchmark", [preparation, sequence_preparation])
-def test_preparation(benchmark, tmp_path, capsys):
-    flags = ("--count=2000", "--memory_count=2000", "--repeats=1", "--engines=duckdb")
-    benchmark.main([*flags, f"--work_dir={tmp_path}", f"--output={tmp_path / 'page.md'}"])
+@pytest.mark.parametrize("data", preparation.DATA)
+def test_preparation(data, tmp_path, capsys):
+    flags = (f"--data={data}", "--count=2000", "--memory_count=2000", "--repeats=1")
+    where = (f"--work_dir={tmp_path}", f"--output={tmp_path / 'page.md'}")
+    preparation.main([*flags, "--engines=duckdb", *where])
     page = (tmp_path / "page.md").read_text()
     assert "| duckdb |" in page and "; target 512: met" in page
     assert [path.name for path in tmp_path.iterdir()] == ["page.md"]
-
-
-def test_table_preparation(tmp_path):
-    flags = ("--count=2000", "--repeats=1", f"--work_dir={tmp_path}")
-    assert table_preparation.main([*flags, f"--output={tmp_path / 'page.md'}"]) == 0
-    assert "| transcode |" in (tmp_path / "page.md").read_text()
 
 
 def test_rows_of_histories():

@@ -1,4 +1,4 @@
-"""The peer of `table_preparation`: vocabularies, ids and standardized numbers by Polars.
+"""The peer of `preparation --data table`: vocabularies, ids and standardized numbers by Polars.
 
 python polars_table.py TABLE FOLDER
 """
