@@ -116,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     columns = ("case", "side", "forward, ms", "forward and backward, ms", "op is faster by")
     page.add("The operation", *table(columns, rows, num_text=2))
     sides = [
-        dlrm_training.OURS._replace(name=name, flags=("--interaction", name))
+        dlrm_training.OURS._replace(name=name, options=(("interaction", name),))
         for name in ("dot_custom", "dot_tensorflow")
     ]
     args.rounds = args.step_rounds

@@ -3,38 +3,38 @@
 The samples come from split binaries, as in any training; they are in the page cache.
 """
 
-import argparse
+from pathlib import Path
 
 from distributed_embeddings.collectives import World
 
 import config as configuration
 from benchmarks.dlrm_training import workload
-from benchmarks.harness.tensorflow_training import RecipeTraining, serve_training
-from benchmarks.harness.worker import load_sizes, parser_of
+from benchmarks.harness.tensorflow_training import RecipeTraining, starting
+from benchmarks.harness.worker import Started, load_sizes
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 from recipes import ctr
 from runtime.hardware import device
 
 
-def make(args: argparse.Namespace, sizes: workload.DLRMSizes, **flags) -> RecipeTraining:
+def make(folder: Path, threads: int, **flags) -> RecipeTraining:
     """The recipe in training, with its flags except those that the benchmark needs."""
+    sizes = load_sizes(folder, workload.DLRMSizes)
     config = configuration.Config("dlrm").replace(
-        dataset_path=str(args.folder / "rows"),
+        dataset_path=str(folder / "rows"),
         batch_size=sizes.batch_size,
         valid_batch_size=sizes.batch_size,
         eval_mapping=TRAIN,
         embedding_dim=str(sizes.embedding_dim),
         bottom_mlp_dims=sizes.bottom_mlp_dims,
         top_mlp_dims=sizes.top_mlp_dims,
-        interaction=args.interaction,
         shuffle=False,  # the peer reads the samples in file order
         learning_rate=workload.LEARNING_RATE,
         warmup_steps=0,
         decay_steps=0,
         seed=1,
         cpu=True,
-        intra_op_parallelism=args.threads,
-        inter_op_parallelism=args.threads,
+        intra_op_parallelism=threads,
+        inter_op_parallelism=threads,
         **flags,
     )
     place = device.set_up(config.device, 0, 1)
@@ -45,13 +45,5 @@ def make(args: argparse.Namespace, sizes: workload.DLRMSizes, **flags) -> Recipe
     return RecipeTraining(recipe.model, trainer, iter(recipe.train.dataset().repeat()), names)
 
 
-def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--interaction", default="dot")
-    args = parser.parse_args()
-    sizes = load_sizes(args.folder, workload.DLRMSizes)
-    serve_training(args, lambda **flags: make(args, sizes, **flags))
-
-
-if __name__ == "__main__":
-    main()
+def side(folder: Path, threads: int, interaction: str = "dot") -> Started:
+    return starting(folder, lambda **flags: make(folder, threads, interaction=interaction, **flags))

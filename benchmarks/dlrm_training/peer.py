@@ -4,13 +4,15 @@ One concatenated embedding table with sparse gradients, `nn.Linear`, `torch.bmm`
 `torch.tril_indices`, `torch.optim.SGD`, `torch.autocast`.
 """
 
+from pathlib import Path
+
 import numpy as np
 import torch
 from torch import nn
 
 from benchmarks.dlrm_training import workload
 from benchmarks.harness.torch_training import TorchTraining, copy_linears, load_weights
-from benchmarks.harness.worker import load, parser_of, serve
+from benchmarks.harness.worker import Started, load
 
 
 class DLRM(nn.Module):
@@ -51,14 +53,13 @@ def mlp(inputs: int, dims: tuple[int, ...], last_relu: bool) -> nn.Sequential:
     return nn.Sequential(*layers if last_relu else layers[:-1])
 
 
-def main() -> None:
-    args = parser_of(__doc__).parse_args()
-    torch.set_num_threads(args.threads)
-    rows, sizes = load(args.folder, workload.DLRMRows, workload.DLRMSizes)
+def side(folder: Path, threads: int) -> Started:
+    torch.set_num_threads(threads)
+    rows, sizes = load(folder, workload.DLRMRows, workload.DLRMSizes)
 
     def start(amp: bool) -> TorchTraining:
         model = DLRM(sizes)
-        model.load(load_weights(args.folder))
+        model.load(load_weights(folder))
         cross_entropy = nn.BCEWithLogitsLoss()
 
         def loss(batch: workload.DLRMRows) -> torch.Tensor:
@@ -69,8 +70,4 @@ def main() -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=workload.LEARNING_RATE)
         return TorchTraining(loss, [optimizer], rows, sizes.batch_size)
 
-    serve(f"torch {torch.__version__}", start)
-
-
-if __name__ == "__main__":
-    main()
+    return f"torch {torch.__version__}", start

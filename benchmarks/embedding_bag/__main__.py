@@ -11,8 +11,8 @@ from benchmarks.harness.training import Case, Side
 from config.criteo_multi_hot import HOTNESS
 
 OURS = Side("ours", "embedding_bag.ours")
-FBGEMM = Side("fbgemm", "embedding_bag.peer", ("--library", "fbgemm"), is_torch=True)
-TORCH = Side("EmbeddingBag", "embedding_bag.peer", ("--library", "torch"), is_torch=True)
+FBGEMM = Side("fbgemm", "embedding_bag.peer", (("library", "fbgemm"),), is_torch=True)
+TORCH = Side("EmbeddingBag", "embedding_bag.peer", (("library", "torch"),), is_torch=True)
 LOSS_TOLERANCE = 1e-3
 TARGET_RATIO = 1.5
 

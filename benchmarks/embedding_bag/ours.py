@@ -1,12 +1,14 @@
 """Our side: a layer of tables with a combiner in the toolkit's training step."""
 
+from pathlib import Path
+
 import tensorflow as tf
 from distributed_embeddings.layers.embedding import Embedding
 
 import config as configuration
 from benchmarks.embedding_bag import workload
-from benchmarks.harness.tensorflow_training import RecipeTraining, batches_of, serve_recipe
-from benchmarks.harness.worker import parser_of
+from benchmarks.harness.tensorflow_training import RecipeTraining, batches_of, recipe_side
+from benchmarks.harness.worker import Started
 from nn.embedding_model import EmbeddingModel, ModelOptions
 from nn.optim.optimizers import create_optimizers
 from nn.train.trainer import Trainer
@@ -81,6 +83,5 @@ def loss_with_gradient(output: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
     return loss(output)
 
 
-if __name__ == "__main__":
-    args = parser_of(__doc__).parse_args()
-    serve_recipe(args, workload.BagRows, workload.BagSizes, BagTraining)
+def side(folder: Path, threads: int) -> Started:
+    return recipe_side(folder, threads, workload.BagRows, workload.BagSizes, BagTraining)

@@ -5,13 +5,14 @@ PyTorch: sparse gradients and `torch.optim.SGD`; it has no row-wise Adagrad for 
 """
 
 from importlib import metadata
+from pathlib import Path
 
 import torch
 from torch import nn
 
 from benchmarks.embedding_bag import workload
 from benchmarks.harness.torch_training import TorchTraining
-from benchmarks.harness.worker import load, parser_of, serve
+from benchmarks.harness.worker import Started, load
 
 
 class FixedGradient(torch.autograd.Function):
@@ -87,14 +88,11 @@ class FbgemmBags(nn.Module):
 LIBRARIES = {"fbgemm": ("fbgemm-gpu-cpu", FbgemmBags), "torch": ("torch", TorchBags)}
 
 
-def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--library", choices=LIBRARIES, required=True)
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    stored, sizes = load(args.folder, workload.BagRows, workload.BagSizes)
+def side(folder: Path, threads: int, library: str) -> Started:
+    torch.set_num_threads(threads)
+    stored, sizes = load(folder, workload.BagRows, workload.BagSizes)
     rows = workload.BagRows(stored.ids.astype("int64"))  # the default of both libraries
-    package, make_model = LIBRARIES[args.library]
+    package, make_model = LIBRARIES[library]
 
     def start(optimizer: str) -> TorchTraining:
         model = make_model(sizes, optimizer)
@@ -108,8 +106,4 @@ def main() -> None:
 
         return TorchTraining(loss, model.optimizers, rows, batch_size=1)  # of whole batches
 
-    serve(f"{package} {metadata.version(package)}, torch {torch.__version__}", start)
-
-
-if __name__ == "__main__":
-    main()
+    return f"{package} {metadata.version(package)}, torch {torch.__version__}", start

@@ -1,6 +1,5 @@
 """Training of a recipe's model in TensorFlow, on the rows of a benchmark."""
 
-import argparse
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import config as configuration
-from benchmarks.harness.worker import load, serve
+from benchmarks.harness.worker import Started, load
 from nn.embedding_model import EmbeddingModel
 from nn.train.trainer import Trainer
 from runtime.hardware import device
@@ -54,25 +53,25 @@ def adam(learning_rate: float, **options) -> configuration.OptimizerConfig:
     )
 
 
-def serve_training(args: argparse.Namespace, make: Callable[..., RecipeTraining]) -> None:
-    """Answers requests about trainings; each writes its weights for the other sides."""
+def starting(folder: Path, make: Callable[..., RecipeTraining]) -> Started:
+    """A side of trainings that write their weights for the other sides."""
 
     def start(**options) -> RecipeTraining:
         training = make(**options)
-        training.save_weights(args.folder / "weights.npz")
+        training.save_weights(folder / "weights.npz")
         return training
 
-    serve(f"TensorFlow {tf.__version__}", start)
+    return f"TensorFlow {tf.__version__}", start
 
 
-def serve_recipe(
-    args: argparse.Namespace, rows_kind: type, sizes_kind: type, make: Callable
-) -> None:
-    """Answers requests about trainings of `make(rows, sizes, **options)`, on --threads threads."""
+def recipe_side(
+    folder: Path, threads: int, rows_kind: type, sizes_kind: type, make: Callable
+) -> Started:
+    """A side of trainings `make(rows, sizes, **options)`."""
     device.set_up(
         configuration.DeviceConfig(
-            cpu=True, intra_op_parallelism=args.threads, inter_op_parallelism=args.threads
+            cpu=True, intra_op_parallelism=threads, inter_op_parallelism=threads
         )
     )
-    rows, sizes = load(args.folder, rows_kind, sizes_kind)
-    serve_training(args, lambda **options: make(rows, sizes, **options))
+    rows, sizes = load(folder, rows_kind, sizes_kind)
+    return starting(folder, lambda **options: make(rows, sizes, **options))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.harness.worker import load, parser_of, serve
+from benchmarks.harness.worker import Started, load
 
 
 class TorchTraining:
@@ -75,32 +75,31 @@ def copy_linears(stack: nn.Module, weights: dict[str, torch.Tensor], name: str) 
         linear.bias.copy_(weights[f"{name}.dense_{i}.bias"])
 
 
-def serve_adam(
-    description: str,
+def adam_side(
+    folder: Path,
+    threads: int,
+    tables: str,
     rows_kind: type,
     sizes_kind: type,
     make_model: Callable[..., nn.Module],
     eps: float,
     dense_eps: float,
     **adam,
-) -> None:
-    """Answers requests about trainings of `make_model(sizes, is_sparse, **options)`.
+) -> Started:
+    """A side of trainings of `make_model(sizes, is_sparse, **options)`.
 
     The model returns the loss of a batch, and loads the weights of our side with `load`. Tables
     have sparse gradients and `SparseAdam` ("lazy"), or dense ones and one fused `Adam` for all
     weights ("dense").
     """
-    parser = parser_of(description)
-    parser.add_argument("--tables", choices=("lazy", "dense"), required=True)
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    rows, sizes = load(args.folder, rows_kind, sizes_kind)
+    torch.set_num_threads(threads)
+    rows, sizes = load(folder, rows_kind, sizes_kind)
 
     def start(**options) -> TorchTraining:
-        model = make_model(sizes, args.tables == "lazy", **options)
+        model = make_model(sizes, tables == "lazy", **options)
         with torch.no_grad():
-            model.load(load_weights(args.folder))
-        optimizers = adam_optimizers(model, args.tables == "lazy", eps, dense_eps, **adam)
+            model.load(load_weights(folder))
+        optimizers = adam_optimizers(model, tables == "lazy", eps, dense_eps, **adam)
         return TorchTraining(model, optimizers, rows, sizes.batch_size)
 
-    serve(f"torch {torch.__version__}", start)
+    return f"torch {torch.__version__}", start

@@ -36,11 +36,11 @@ _KEEP_MEMORY = {
 
 
 class Side(NamedTuple):
-    """The process of one side."""
+    """The process of one side, a module with a function `side` (`harness.worker`)."""
 
     name: str
     module: str  # below `benchmarks`
-    flags: tuple[str, ...] = ()  # in addition to --folder and --threads
+    options: tuple[tuple[str, str], ...] = ()  # names and values, of its `side`
     is_torch: bool = False  # runs in the environment of --torch_python
     keeps_memory: bool = False  # glibc keeps freed memory
     is_compared: bool = True  # its first losses must be those of the first side
@@ -81,8 +81,8 @@ class CaseResult(NamedTuple):
 def adam_peers(package: str) -> tuple[Side, Side]:
     """PyTorch with two optimizers for the tables."""
     return (
-        Side("PyTorch, SparseAdam", f"{package}.peer", ("--tables", "lazy"), is_torch=True),
-        Side("PyTorch, dense Adam", f"{package}.peer", ("--tables", "dense"), is_torch=True),
+        Side("PyTorch, SparseAdam", f"{package}.peer", (("tables", "lazy"),), is_torch=True),
+        Side("PyTorch, dense Adam", f"{package}.peer", (("tables", "dense"),), is_torch=True),
     )
 
 
@@ -105,10 +105,11 @@ class Worker:
             if not root.exists():
                 root.mkdir()
                 (root / "benchmarks").symlink_to(ROOT / "benchmarks")
-        command = [os.path.abspath(python), "-m", f"benchmarks.{side.module}", *side.flags]
+        command = [os.path.abspath(python), "-m", "benchmarks.harness.worker"]
+        command += [f"benchmarks.{side.module}", str(folder), str(args.threads)]
         environment = {**os.environ, **_ENVIRONMENT, "OMP_NUM_THREADS": str(args.threads)}
         self._process = subprocess.Popen(
-            [*command, "--folder", str(folder), "--threads", str(args.threads)],
+            [*command, json.dumps(dict(side.options))],
             cwd=root,
             env={
                 **environment,

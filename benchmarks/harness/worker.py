@@ -1,9 +1,13 @@
 """The process of a side of a training benchmark: one JSON line asks, one JSON line answers.
 
-NumPy and the standard library only: it also runs in the environment of PyTorch.
+    python -m benchmarks.harness.worker MODULE FOLDER THREADS OPTIONS
+
+`MODULE.side(FOLDER, THREADS, **OPTIONS)` returns the versions of its packages, and a function that
+makes a training. FOLDER has rows, sizes and weights. NumPy and the standard library only: it also
+runs in the environment of PyTorch.
 """
 
-import argparse
+import importlib
 import json
 import os
 import resource
@@ -16,13 +20,8 @@ from typing import Any
 
 import numpy as np
 
-
-def parser_of(description: str) -> argparse.ArgumentParser:
-    """A parser with the flags of all sides."""
-    parser = argparse.ArgumentParser(description=description.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--folder", type=Path, required=True, help="rows, sizes and weights")
-    parser.add_argument("--threads", type=int, required=True)
-    return parser
+# Versions, and what makes a training from the options of a case.
+Started = tuple[str, Callable[..., Any]]
 
 
 def save(folder: Path, rows: Any, sizes: Any) -> None:
@@ -63,6 +62,13 @@ def serve(version: str, make: Callable[..., Any]) -> None:
         print(json.dumps(answer), file=answers, flush=True)
 
 
+def main() -> None:
+    """Starts a side and answers requests."""
+    module, folder, threads, options = sys.argv[1:]
+    side = importlib.import_module(module).side
+    serve(*side(Path(folder), int(threads), **json.loads(options)))
+
+
 def timed_steps(step: Callable[[], float], count: int) -> dict:
     """`ms` and `losses` of the steps, their CPU seconds, page faults per step, and peak memory."""
     times, losses, cpu_s = [], [], time.process_time()
@@ -96,3 +102,7 @@ def peak_memory_mib() -> float:
     status = Path("/proc/self/status").read_text().splitlines()
     (line,) = (line for line in status if line.startswith("VmHWM:"))
     return int(line.split()[1]) / 1024
+
+
+if __name__ == "__main__":
+    main()

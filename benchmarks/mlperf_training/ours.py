@@ -1,10 +1,12 @@
 """Our side: model, loss and optimizers of `dcnv2.py --preset mlperf`, and of DLRM."""
 
+from pathlib import Path
+
 import numpy as np
 
 import config as configuration
-from benchmarks.harness.tensorflow_training import RecipeTraining, batches_of, serve_recipe
-from benchmarks.harness.worker import parser_of
+from benchmarks.harness.tensorflow_training import RecipeTraining, batches_of, recipe_side
+from benchmarks.harness.worker import Started
 from benchmarks.mlperf_training import workload
 from benchmarks.mlperf_training.workload import Rows, Sizes
 from dataloading.pipeline.batch import Batch, Inputs
@@ -66,9 +68,5 @@ class RankingTraining(RecipeTraining):
         return self.model(self._first).numpy()
 
 
-def main() -> None:
-    serve_recipe(parser_of(__doc__).parse_args(), Rows, Sizes, RankingTraining)
-
-
-if __name__ == "__main__":
-    main()
+def side(folder: Path, threads: int) -> Started:
+    return recipe_side(folder, threads, Rows, Sizes, RankingTraining)

@@ -6,6 +6,7 @@ A worker of `mlperf_training`. Tables of fbgemm with exact Adagrad, which the ba
 
 from collections.abc import Mapping
 from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from benchmarks.harness.torch_training import TorchTraining, copy_linears, load_weights
-from benchmarks.harness.worker import load, parser_of, serve
+from benchmarks.harness.worker import Started, load
 from benchmarks.mlperf_training import workload
 from benchmarks.mlperf_training.workload import Rows, Sizes
 
@@ -144,17 +145,12 @@ class _Batch:
         self.labels = batch.labels[:, 0]
 
 
-def main() -> None:
-    args = parser_of(__doc__).parse_args()
-    torch.set_num_threads(args.threads)
-    rows, sizes = load(args.folder, Rows, Sizes)
+def side(folder: Path, threads: int) -> Started:
+    torch.set_num_threads(threads)
+    rows, sizes = load(folder, Rows, Sizes)
 
     def start(**options) -> TorchRecTraining:
-        return TorchRecTraining(rows, sizes, load_weights(args.folder), is_fused=True, **options)
+        return TorchRecTraining(rows, sizes, load_weights(folder), is_fused=True, **options)
 
     packages = ("torchrec", "torch", "fbgemm-gpu-cpu")
-    serve(", ".join(f"{package} {metadata.version(package)}" for package in packages), start)
-
-
-if __name__ == "__main__":
-    main()
+    return ", ".join(f"{package} {metadata.version(package)}" for package in packages), start

@@ -1,11 +1,12 @@
 """Our side: model, optimizers and training step of `ncf.py`. A worker of `ncf_training`."""
 
 import functools
+from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness.tensorflow_training import RecipeTraining, adam, batches_of, serve_recipe
-from benchmarks.harness.worker import parser_of
+from benchmarks.harness.tensorflow_training import RecipeTraining, adam, batches_of, recipe_side
+from benchmarks.harness.worker import Started
 from benchmarks.ncf_training import workload
 from dataloading.pipeline.batch import Batch, InteractionInputs
 from nn.ncf.config import NEUMF, NCFConfig, embedding_tables
@@ -48,13 +49,6 @@ class NCFTraining(RecipeTraining):
         )
 
 
-def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--dtype", default="float32")
-    args = parser.parse_args()
-    make = functools.partial(NCFTraining, dtype=args.dtype)
-    serve_recipe(args, workload.NCFRows, workload.NCFSizes, make)
-
-
-if __name__ == "__main__":
-    main()
+def side(folder: Path, threads: int, dtype: str = "float32") -> Started:
+    make = functools.partial(NCFTraining, dtype=dtype)
+    return recipe_side(folder, threads, workload.NCFRows, workload.NCFSizes, make)

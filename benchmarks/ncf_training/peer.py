@@ -4,12 +4,14 @@
 """
 
 from itertools import pairwise
+from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.harness.torch_training import copy_linears, serve_adam
+from benchmarks.harness.torch_training import adam_side, copy_linears
+from benchmarks.harness.worker import Started
 from benchmarks.ncf_training import workload
 
 
@@ -47,18 +49,11 @@ class NeuMF(nn.Module):
         self.final.bias.copy_(weights["output.bias"])
 
 
-def main() -> None:
-    serve_adam(
-        __doc__,
-        workload.NCFRows,
-        workload.NCFSizes,
-        NeuMF,
+def side(folder: Path, threads: int, tables: str) -> Started:
+    return adam_side(
+        *(folder, threads, tables, workload.NCFRows, workload.NCFSizes, NeuMF),
         eps=workload.EPSILON,
         dense_eps=workload.EPSILON,
         lr=workload.LEARNING_RATE,
         betas=(workload.BETA1, workload.BETA2),
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -1,9 +1,11 @@
 """Our side: model, optimizers and training step of `sim.py`. A worker of `sequence_training`."""
 
+from pathlib import Path
+
 import numpy as np
 
-from benchmarks.harness.tensorflow_training import RecipeTraining, adam, batches_of, serve_recipe
-from benchmarks.harness.worker import parser_of
+from benchmarks.harness.tensorflow_training import RecipeTraining, adam, batches_of, recipe_side
+from benchmarks.harness.worker import Started
 from benchmarks.sequence_training import workload
 from dataloading.pipeline.batch import Batch, SequenceInputs
 from nn.optim.optimizers import create_optimizers
@@ -47,10 +49,6 @@ class SequenceTraining(RecipeTraining):
         )
 
 
-if __name__ == "__main__":
-    serve_recipe(
-        parser_of(__doc__).parse_args(),
-        workload.SequenceRows,
-        workload.SequenceSizes,
-        SequenceTraining,
-    )
+def side(folder: Path, threads: int) -> Started:
+    kinds = workload.SequenceRows, workload.SequenceSizes
+    return recipe_side(folder, threads, *kinds, SequenceTraining)

@@ -5,12 +5,14 @@ A worker of `sequence_training`. `nn.Embedding`, `nn.Linear`, `nn.PReLU`, `torch
 """
 
 import math
+from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.harness.torch_training import copy_linears, serve_adam
+from benchmarks.harness.torch_training import adam_side, copy_linears
+from benchmarks.harness.worker import Started
 from benchmarks.sequence_training import workload
 
 EPSILON = 1e-7  # the recipe's, added to the root of the biased second moment; so in SparseAdam
@@ -190,12 +192,10 @@ def cross_entropy(logits, labels):
     return functional.binary_cross_entropy_with_logits(logits, labels.squeeze(1))
 
 
-if __name__ == "__main__":
-    serve_adam(
-        __doc__,
-        workload.SequenceRows,
-        workload.SequenceSizes,
-        TorchSequenceModel,
+def side(folder: Path, threads: int, tables: str) -> Started:
+    kinds = workload.SequenceRows, workload.SequenceSizes
+    return adam_side(
+        *(folder, threads, tables, *kinds, TorchSequenceModel),
         eps=EPSILON,
         dense_eps=CORRECTED_EPSILON,
         lr=workload.LEARNING_RATE,
