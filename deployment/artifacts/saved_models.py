@@ -15,10 +15,8 @@ from deployment.artifacts.table_files import INT8, NONE, STORED_AS, served_block
 from deployment.model.served_model import DenseModel
 from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import TrainedModel
-from deployment.serving import hps_keys
 from deployment.serving.interface import (
     EMBEDDINGS,
-    Interface,
     ServedLookup,
     ServedTensor,
     feature_at,
@@ -91,32 +89,15 @@ def write_dense(dense: DenseModel, folder: Path) -> None:
     _save(dense, lambda *tensors: _score(dense, tensors), flat, folder, {})
 
 
-def write_dense_after_hps(dense: DenseModel, interface: Interface, folder: Path) -> None:
-    """Writes the dense part with HPS's output in place of `embeddings`, and flat other inputs.
-
-    The inputs have one dimension; see `deployment.triton.hps.backend.after_hps`.
-    """
-    dims = {table.name: table.dim for table in interface.tables}
-    _, *others = dense.score.input_signature
-
-    def serve(output, *flat):
-        batch = tf.size(output) // hps_keys.values_per_row(interface)
-        vectors, start = {}, 0
-        for lookup in hps_keys.lookups_by_table(interface):
-            values = lookup.count * dims[lookup.table]
-            part = output[batch * start : batch * (start + values)]
-            start += values
-            if lookup.combiner == "sum":
-                part = tf.reshape(part, [-1, lookup.count, dims[lookup.table]])
-                vectors[lookup] = tf.reduce_sum(part, axis=1)
-            else:
-                vectors[lookup] = tf.reshape(part, [-1, values])
-        embeddings = tf.concat([vectors[lookup] for lookup in interface.lookups], axis=1)
-        return _score(dense, [embeddings, *flat])
-
-    inputs = [tf.TensorSpec([None], tf.float32, hps_keys.VECTORS)]
-    inputs += [tf.TensorSpec([None], spec.dtype, spec.name) for spec in others]
-    _save(dense, serve, inputs, folder, {})
+def write_as_is(dense: DenseModel, folder: Path) -> None:
+    """Writes the dense part alone: its inputs -> `dense.output`."""
+    _save(
+        dense,
+        lambda *tensors: {dense.output: dense.score(*tensors)},
+        dense.score.input_signature,
+        folder,
+        {},
+    )
 
 
 def _score(dense: DenseModel, tensors: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:

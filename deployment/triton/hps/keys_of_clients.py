@@ -14,6 +14,7 @@ configuration of HPS is a file in the folder of the lookup model: `sparse/sparse
 from pathlib import Path
 
 from deployment.artifacts import saved_models
+from deployment.artifacts.onnx_model import dense_to_onnx
 from deployment.deploy.model_builder import DeploymentContext, ModelBuilder, of_role
 from deployment.serving import hps_keys as keys
 from deployment.serving.interface import DENSE, LOGITS, SPARSE, Interface, ServedTensor, answered
@@ -27,7 +28,8 @@ from deployment.triton.config import (
 )
 from deployment.triton.gpu_models import SAVED_MODEL_FOLDER, SAVED_MODEL_PLATFORM, write_onnx
 from deployment.triton.hps import files
-from deployment.triton.hps.backend import VECTORS, after_hps, write_entry
+from deployment.triton.hps.backend import VECTORS, write_entry
+from deployment.triton.hps.dense import DenseAfterHps
 from deployment.triton.repository import VERSION
 from deployment.triton.tensorrt import SAVED_MODEL
 
@@ -72,10 +74,9 @@ def write_dense(context: DeploymentContext, name: str, folder: Path) -> str:
     }
     tensors = [VECTORS, *(ServedTensor(tensor, "float32", ()) for tensor in values)]
     flat = {keys.VECTORS: keys.values_per_row(interface), **values}
+    dense = DenseAfterHps(context.dense, interface, is_flat=True)
     if context.options.served_dense_format == SAVED_MODEL:
-        saved_models.write_dense_after_hps(
-            context.dense, interface, folder / str(VERSION) / SAVED_MODEL_FOLDER
-        )
+        saved_models.write_as_is(dense, folder / str(VERSION) / SAVED_MODEL_FOLDER)
         config = model_config(
             name,
             SAVED_MODEL_PLATFORM,
@@ -89,7 +90,7 @@ def write_dense(context: DeploymentContext, name: str, folder: Path) -> str:
         write_config(config, folder / CONFIG_FILE)
         return f"a SavedModel in {context.interface.precision}"
     file = context.onnx.with_name("after_hps.onnx")
-    after_hps(context.onnx, interface, file, values)
+    dense_to_onnx(dense, file)
     return write_onnx(context, name, folder, file, tensors, flat)
 
 

@@ -3,12 +3,13 @@
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
+import tensorflow as tf
 
+from deployment.artifacts.onnx_model import dense_to_onnx
 from deployment.serving import interface as interfaces
 from deployment.serving.dense import open_session
 from deployment.serving.hps_keys import answer_tensors, keys_of, keys_per_row, values_per_row
@@ -21,7 +22,7 @@ from deployment.serving.interface import (
 )
 from deployment.triton.config import GPU, Instances
 from deployment.triton.hps import files
-from deployment.triton.hps.backend import after_hps
+from deployment.triton.hps.dense import DenseAfterHps
 from runtime.checkpoint import DamagedCheckpoint
 from tests.deployment.artifacts.saved_tables import save_tables, sizes
 from tests.deployment.serving.test_triton_model import asked, said, started, triton_model  # noqa: F401
@@ -194,31 +195,26 @@ def test_invalid_ps_json(text, tmp_path):
         files.read_ps_json(tmp_path)
 
 
-def dense_part(path, width: int):
-    """Writes a model with scores = embeddings + age, so that each embedding shows."""
-    tensors = [("embeddings", width), ("age", 1)]
-    graph = helper.make_graph(
-        [helper.make_node("Add", ["embeddings", "age"], ["scores"])],
-        "dense",
-        [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", columns])
-            for name, columns in tensors
-        ],
-        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", width])],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), str(path))
+def dense_part() -> SimpleNamespace:
+    """A model with scores = embeddings + age, so that each embedding shows."""
+    sizes = {"embeddings": INTERFACE.width, "age": 1}
+    signature = [tf.TensorSpec([None, size], tf.float32, name) for name, size in sizes.items()]
+    score = tf.function(lambda embeddings, age: embeddings + age, input_signature=signature)
+    return SimpleNamespace(score=score, output="scores")
 
 
-@pytest.mark.parametrize("rows", [[0], [1], [0, 1], [1, 0, 0]])
-def test_embeddings_of_requests(stand_in, tmp_path, rows):
+@pytest.mark.parametrize(
+    ("rows", "is_flat"), [([0], False), ([1], False), ([0, 1], False), ([1, 0, 0], True)]
+)
+def test_embeddings_of_requests(stand_in, tmp_path, rows, is_flat):
     """Runs keys and HPS, then orders and pools the vectors before the dense part."""
-    dense_part(tmp_path / "dense.onnx", INTERFACE.width)
-    after_hps(tmp_path / "dense.onnx", INTERFACE, tmp_path / "behind.onnx")
+    dense_to_onnx(DenseAfterHps(dense_part(), INTERFACE, is_flat), tmp_path / "behind.onnx")
     arrays = {name: values[rows] for name, values in ARRAYS.items()}
     vectors = stand_in.lookup(*keys_of(INTERFACE, arrays))
     session = open_session(tmp_path / "behind.onnx")
     assert [node.name for node in session.get_inputs()] == ["OUTPUT0", "age"]
-    (result,) = session.run(["scores"], {"OUTPUT0": vectors, "age": arrays["age"]})
+    age = arrays["age"].ravel() if is_flat else arrays["age"]
+    (result,) = session.run(["scores"], {"OUTPUT0": vectors, "age": age})
     wanted = np.array([expected(row) + ARRAYS["age"][row] for row in rows])
     np.testing.assert_allclose(result, wanted, rtol=1e-6)
 
