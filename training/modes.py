@@ -75,11 +75,11 @@ def predict(run: RunContext) -> Summary:
     from nn.metrics.classification import NonFiniteScores
     from nn.metrics.predictor import predict as score_batches
 
-    path, dataset = run.config.run.predictions_path, run.recipe.valid
+    path, dataset, kept = run.config.run.predictions_path, run.recipe.valid, run.recipe.kept
     assert path is not None and dataset is not None
-    start = time.perf_counter()
+    start, fields = time.perf_counter(), kept.fields if kept else ()
     with (
-        predictions.open_predictions(path, dataset.num_samples, kept=run.recipe.kept)
+        predictions.open_predictions(path, dataset.num_samples, fields=fields)
         if run.world.is_chief
         else nullcontext() as writer
     ):
@@ -87,7 +87,8 @@ def predict(run: RunContext) -> Summary:
             with run.log.bar("prediction", dataset.num_batches) as advance:
                 for scores in score_batches(run.recipe.model, dataset, run.world):
                     if writer is not None:
-                        writer.add(scores)
+                        rows = writer.num_added, writer.num_added + len(scores)
+                        writer.add(scores, kept.read(*rows) if kept else ())
                     advance()
         except NonFiniteScores as error:  # on every rank
             raise CollectiveError(str(error)) from None

@@ -33,7 +33,6 @@ class KeptColumns:
 
     Attributes:
         fields: (name, type) of each column.
-        values_per_row: approximate number of values per row of all columns.
     """
 
     def __init__(
@@ -46,7 +45,6 @@ class KeptColumns:
         self._histories = frozenset(histories)
         first = {name: read(0, 1) for name, read in readers.items()}
         self.fields = [(name, self._column(name, rows).type) for name, rows in first.items()]
-        self.values_per_row = sum(max(1, len(_values(rows))) for rows in first.values())
 
     def read(self, start: int, stop: int) -> list[pa.Array]:
         """Returns the rows start to stop - 1 of each column."""

@@ -13,7 +13,7 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,6 @@ import numpy as np
 from dataloading.spec.data_set_files import SPEC_FILE
 from deployment.option_checks import check_ranges, refuse
 from deployment.predict.folder_input import FolderInput
-from deployment.predict.kept_batches import KeptBatches
 from deployment.predict.row_scorer import (
     BadRow,
     RowScorer,
@@ -38,13 +37,13 @@ from preproc.engines import environment
 from preproc.engines.memory import parse_bytes
 from runtime.cli import exit_status
 from runtime.cluster.signals import interrupted_by_sigterm, raise_if_interrupted
-from runtime.files.predictions import KeptRows, check_writable, open_predictions
+from runtime.files.predictions import Fields, check_writable, open_predictions
 from runtime.options import tool_parser
 
 LOCAL, SPARK = "local", "spark"  # engines
 _MEMORY = {LOCAL: "1GB", SPARK: "4GB"}
 
-Write = Callable[[np.ndarray], None]
+Write = Callable[..., None]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -123,17 +122,15 @@ def _score_table(flags: argparse.Namespace, model: ModelFolders) -> tuple[int, l
         moved = rows.drift(scorer.encoder)
         Report(tuple(moved)).refuse_warnings(flags.strict)
         first_batch = next(batches)
-        kept = KeptBatches(first_batch.schema, flags.keep) if flags.keep else None
+        fields = [(name, first_batch.schema.field(name).type) for name in flags.keep]
         first_row = 0
-        with _open_output(flags.output, rows.num_rows, kept) as write:
+        with _open_output(flags.output, rows.num_rows, fields) as write:
             for batch in itertools.chain([first_batch], batches):
                 try:
                     scores = scorer.scores(batch)
                 except BadRow as bad:
                     raise bad.at(rows.place(first_row + bad.row, bad.column)) from None
-                if kept is not None:
-                    kept.add(batch)
-                write(scores)
+                write(scores, [batch.column(name) for name in flags.keep])
                 first_row += batch.num_rows
             report = Report((*moved, *unknown_checks(scorer.unknown, scorer.encoder)))
             report.refuse_warnings(flags.strict)
@@ -166,16 +163,16 @@ def _check_differs(output: str | None, paths: Iterable[str | Path]) -> None:
 
 
 @contextlib.contextmanager
-def _open_output(path: str | None, num_rows: int, kept: KeptRows | None = None) -> Iterator[Write]:
+def _open_output(path: str | None, num_rows: int, fields: Fields = ()) -> Iterator[Write]:
     """Yields a function that writes the scores of the next rows, to stdout without a path."""
     if path:
-        with open_predictions(path, num_rows, "--output", kept) as writer:
+        with open_predictions(path, num_rows, "--output", fields) as writer:
             yield writer.add
             raise_if_interrupted()
         return
     next_row = 0
 
-    def write(scores: np.ndarray) -> None:
+    def write(scores: np.ndarray, _: Sequence = ()) -> None:
         nonlocal next_row
         header = "" if next_row else "row,score\n"
         # str of a float32 is the shortest text that has all of its bits.

@@ -33,7 +33,7 @@ from runtime.files.disk import write_errors_name
 from runtime.files.outputs import SCORES
 from runtime.files.predictions import check_kept
 from runtime.files.staging import Staging
-from runtime.files.tables import FORMATS, GROUP_ROWS, check_suffix
+from runtime.files.tables import FORMATS, check_suffix
 
 
 def score_on_spark(flags: argparse.Namespace, model: ModelFolders) -> tuple[int, list[str], Report]:
@@ -149,7 +149,7 @@ class PartScorer:
                     ]
                     schema = [("row", pa.int64()), *fields, ("score", pa.float32())]
                     table = FORMATS[self.suffix](stream, pa.schema(schema))
-                    stack.enter_context(contextlib.closing(table)).group_rows = GROUP_ROWS
+                    stack.enter_context(contextlib.closing(table))
                 table.write([batch.column(ROW), *kept, pa.array(scores)])
 
 

@@ -9,14 +9,14 @@ The path's suffix selects the format:
     .csv       the same columns; the decimal numbers restore the bits of the scores
     .npy       float32 [num_rows]
 
-Columns of the data set can stand between `row` and `score` (`KeptRows`), except in .npy.
+Columns of the data set can stand between `row` and `score`, except in .npy.
 """
 
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,35 +25,16 @@ from runtime.files import outputs, tables
 from runtime.files.outputs import output_file
 from runtime.files.tables import ArrowTable
 
-# Rows that are buffered and written together: 4 MiB of scores.
-BLOCK_ROWS = 1 << 20
-# Values of columns of the data set that are in memory together.
-_KEPT_VALUES = 1 << 23
-
 FLAG = "--predictions_path"  # of the recipes
 _COLUMNS = ("row", "score")
 _NPY = ".npy"
 _SUFFIXES = (*tables.FORMATS, _NPY)
-
-
-class KeptRows(Protocol):
-    """Columns of a data set by row.
-
-    Attributes:
-        fields: name and type of pyarrow of each column.
-        values_per_row: approximate number of values per row of all columns.
-    """
-
-    fields: list[tuple[str, Any]]
-    values_per_row: int
-
-    def read(self, start: int, stop: int) -> list[Any]:
-        """Returns the rows start to stop - 1 of each column, arrays of pyarrow."""
+Fields = Sequence[tuple[str, Any]]
 
 
 @contextlib.contextmanager
 def open_predictions(
-    path: str | os.PathLike[str], num_rows: int, flag: str = FLAG, kept: KeptRows | None = None
+    path: str | os.PathLike[str], num_rows: int, flag: str = FLAG, fields: Fields = ()
 ) -> Iterator["PredictionWriter"]:
     """Yields a writer of `num_rows` scores; the file appears when the block ends without error.
 
@@ -62,27 +43,26 @@ def open_predictions(
     Args:
         path: ends with .parquet, .csv or .npy; its folder is created.
         flag: name of the path on a command line, for error messages.
-        kept: columns that are written before the scores; None: none.
+        fields: name and type of pyarrow of columns that are written before the scores.
 
     Raises:
         ValueError: another suffix, more or fewer scores than `num_rows`, or columns in a .npy file.
         OSError: as of `output_file`.
     """
     suffix = tables.check_suffix(path, flag, _SUFFIXES)
-    check_kept(path, kept.fields if kept else (), flag)
-    block_rows = BLOCK_ROWS
-    if kept is not None:
-        block_rows = max(1, min(block_rows, _KEPT_VALUES // kept.values_per_row))
+    check_kept(path, fields, flag)
     with output_file(path) as stream:
         is_npy = suffix == _NPY
-        rows = _Npy(stream, num_rows) if is_npy else _ScoreTable(stream, suffix, kept)
+        rows = _Npy(stream, num_rows) if is_npy else _ScoreTable(stream, suffix, fields)
         with contextlib.closing(rows):
-            writer = PredictionWriter(Path(path), num_rows, rows, block_rows)
+            writer = PredictionWriter(Path(path), num_rows, rows)
             yield writer
             writer.finish()
 
 
-def check_kept(path: str | os.PathLike[str], fields: Sequence[Any], flag: str = FLAG) -> None:
+def check_kept(
+    path: str | os.PathLike[str], fields: Sequence[tuple[Any, ...]], flag: str = FLAG
+) -> None:
     """Raises ValueError if columns (names first) cannot stand next to the scores of a file."""
     if fields and Path(path).suffix.lower() == _NPY:
         raise ValueError(
@@ -120,15 +100,14 @@ def read_predictions(path: str | os.PathLike[str]) -> NDArray[np.float32]:
 
 
 class PredictionWriter:
-    """Collects scores in blocks and passes them to the format."""
+    """Checks that there is a score for each row, and passes them to the format."""
 
-    def __init__(self, path: Path, num_rows: int, rows: "_ScoreTable | _Npy", block_rows: int):
+    def __init__(self, path: Path, num_rows: int, rows: "_ScoreTable | _Npy"):
         self._path, self._num_rows, self._rows = path, num_rows, rows
-        self._block = np.empty(min(block_rows, num_rows), np.float32)
-        self._num_written = self._num_buffered = 0
+        self.num_added = 0
 
-    def add(self, scores: NDArray[Any]) -> None:
-        """Adds the scores of the next rows, float32 [n], n at least 0.
+    def add(self, scores: NDArray[Any], kept: Sequence[Any] = ()) -> None:
+        """Adds the scores of the next rows, float32 [n], n at least 0, and their other columns.
 
         Raises:
             ValueError: another dtype or shape, or more scores than rows.
@@ -139,26 +118,17 @@ class PredictionWriter:
                 f"predictions: received {scores.dtype} {list(scores.shape)}; scores are float32 "
                 "[rows]"
             )
-        if self._num_added + len(scores) > self._num_rows:
-            raise self._wrong_count(self._num_added + len(scores))
-        while len(scores):
-            piece = scores[: len(self._block) - self._num_buffered]
-            self._block[self._num_buffered : self._num_buffered + len(piece)] = piece
-            self._num_buffered += len(piece)
-            scores = scores[len(piece) :]
-            if self._num_buffered == len(self._block):
-                self._write()
+        stop = self.num_added + len(scores)
+        if stop > self._num_rows:
+            raise self._wrong_count(stop)
+        if len(scores):
+            self._rows.write(self.num_added, scores, kept)
+        self.num_added = stop
 
     def finish(self) -> None:
-        """Writes the last block; there must be a score for every row."""
-        if self._num_added != self._num_rows:
-            raise self._wrong_count(self._num_added)
-        if self._num_buffered:
-            self._write()
-
-    @property
-    def _num_added(self) -> int:
-        return self._num_written + self._num_buffered
+        """There must be a score for every row."""
+        if self.num_added != self._num_rows:
+            raise self._wrong_count(self.num_added)
 
     def _wrong_count(self, num_scores: int) -> ValueError:
         return ValueError(
@@ -166,29 +136,20 @@ class PredictionWriter:
             "exactly one for each and was not written"
         )
 
-    def _write(self) -> None:
-        self._rows.write(self._num_written, self._block[: self._num_buffered])
-        self._num_written += self._num_buffered
-        self._num_buffered = 0
-
 
 class _ScoreTable:
-    def __init__(self, stream: BinaryIO, suffix: str, kept: KeptRows | None):
+    def __init__(self, stream: BinaryIO, suffix: str, fields: Fields):
         import pyarrow
 
         own = [
             pyarrow.field("row", pyarrow.int64(), nullable=False),
             pyarrow.field("score", pyarrow.float32(), nullable=False),
         ]
-        fields = [pyarrow.field(*field) for field in (kept.fields if kept else ())]
-        schema = pyarrow.schema([own[0], *fields, own[1]])
-        self._kept = kept
+        schema = pyarrow.schema([own[0], *(pyarrow.field(*field) for field in fields), own[1]])
         self._table: ArrowTable = tables.FORMATS[suffix](stream, schema)
 
-    def write(self, first_row: int, scores: NDArray[Any]) -> None:
-        stop = first_row + len(scores)
-        kept = self._kept.read(first_row, stop) if self._kept else []
-        self._table.write([np.arange(first_row, stop), *kept, scores])
+    def write(self, first_row: int, scores: NDArray[Any], kept: Sequence[Any]) -> None:
+        self._table.write([np.arange(first_row, first_row + len(scores)), *kept, scores])
 
     def close(self) -> None:
         self._table.close()
@@ -201,7 +162,7 @@ class _Npy:
         write_header: Any = np.lib.format.write_array_header_1_0  # NumPy 1 has no types for it
         write_header(stream, header)
 
-    def write(self, first_row: int, scores: NDArray[Any]) -> None:
+    def write(self, first_row: int, scores: NDArray[Any], kept: Sequence[Any]) -> None:
         self._stream.write(scores.astype("<f4", copy=False).data)
 
     def close(self) -> None:

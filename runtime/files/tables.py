@@ -14,27 +14,21 @@ from typing import Any, BinaryIO
 
 from runtime.files.outputs import output_file
 
-# Rows of a Parquet file that are compressed together.
-GROUP_ROWS = 1 << 20
+# Rows of a Parquet file that are compressed together, and bytes from which fewer are.
+GROUP_ROWS, GROUP_BYTES = 1 << 20, 1 << 26
 # Rows of a CSV file that are turned into text together: 150 bytes each.
 _CSV_ROWS = 1 << 14
 LIST_SEPARATOR = ";"
 
 
 class ArrowTable:
-    """Columns through one of pyarrow's writers.
+    """Columns through one of pyarrow's writers, `GROUP_ROWS` rows or `GROUP_BYTES` at a time.
 
     Args:
         schema: schema of pyarrow.
         open_writer: returns a writer of pyarrow for tables of a schema.
         rows_per_write: rows that are converted together; None: all.
-
-    Attributes:
-        group_rows: rows that are collected before they are written together, a row group of a
-            Parquet file; fewer at the end.
     """
-
-    group_rows = 1
 
     def __init__(
         self, schema: Any, open_writer: Callable[[Any], Any], rows_per_write: int | None = None
@@ -42,25 +36,33 @@ class ArrowTable:
         self._schema, self._rows_per_write = schema, rows_per_write
         self._writer = open_writer(schema)
         self._waiting: list[Any] = []
+        self._num_rows = self._size_bytes = 0  # that wait
 
     def write(self, columns: Sequence[Any]) -> None:
         """Appends rows."""
         import pyarrow
 
-        self._waiting.append(pyarrow.table(list(columns), schema=self._schema))
-        if sum(map(len, self._waiting)) >= self.group_rows:
-            self._write_group()
+        self._append(pyarrow.table(list(columns), schema=self._schema))
+        if self._num_rows >= GROUP_ROWS or self._size_bytes >= GROUP_BYTES:
+            self._write(self._num_rows // GROUP_ROWS * GROUP_ROWS or self._num_rows)
 
-    def _write_group(self) -> None:
+    def _append(self, table: Any) -> None:
+        self._waiting.append(table)
+        self._num_rows += len(table)
+        self._size_bytes += table.nbytes
+
+    def _write(self, num_rows: int) -> None:
         import pyarrow
 
-        group, self._waiting = pyarrow.concat_tables(self._waiting), []
-        self._writer.write_table(group, self._rows_per_write or max(1, len(group)))
+        table, self._waiting = pyarrow.concat_tables(self._waiting), []
+        self._num_rows = self._size_bytes = 0
+        self._writer.write_table(table[:num_rows], self._rows_per_write or GROUP_ROWS)
+        self._append(table[num_rows:])
 
     def close(self) -> None:
         """Completes the file; the stream stays open."""
-        if self._waiting:
-            self._write_group()
+        if self._num_rows:
+            self._write(self._num_rows)
         self._writer.close()
 
 
@@ -120,7 +122,6 @@ def open_table(path: str | os.PathLike[str], schema: Any, flag: str) -> Iterator
     """Yields a table whose file appears when the block ends without error; see `output_file`."""
     open_format = FORMATS[check_suffix(path, flag, FORMATS)]
     with output_file(path) as stream, contextlib.closing(open_format(stream, schema)) as table:
-        table.group_rows = GROUP_ROWS
         yield table
 
 

@@ -127,10 +127,10 @@ def test_kept_columns(tmp_path, clicks):
     assert table["words"].to_pylist() == [[5], [0, 1, 2], []]
 
 
-def test_kept_columns_of_blocks(tmp_path, clicks, monkeypatch):
-    """Blocks of the output end elsewhere than the batches of the input."""
+def test_kept_columns_of_groups(tmp_path, clicks, monkeypatch):
+    """Row groups of the output end elsewhere than the batches of the input."""
     monkeypatch.setattr("preproc.engines.duckdb_engine.BATCH_ROWS", 2048)
-    monkeypatch.setattr("runtime.files.predictions.BLOCK_ROWS", 3000)
+    monkeypatch.setattr("runtime.files.tables.GROUP_ROWS", 3000)
     num_rows = 10_000
     columns = {"city": [0] * num_rows, "tags": [[1, 1]] * num_rows, "words": [[5]] * num_rows}
     columns |= {"price": [1.5] * num_rows, "age": [2.0] * num_rows, "order": range(num_rows)}

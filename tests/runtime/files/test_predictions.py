@@ -12,7 +12,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from runtime.files import predictions
+from runtime.files import tables
 from runtime.files.predictions import check_writable, open_predictions
 
 ENDINGS = [".parquet", ".csv", ".npy"]
@@ -20,8 +20,8 @@ ENDINGS = [".parquet", ".csv", ".npy"]
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Blocks of 1,000 rows."""
-    monkeypatch.setattr(predictions, "BLOCK_ROWS", 1000)
+    """Groups of 1,000 rows."""
+    monkeypatch.setattr(tables, "GROUP_ROWS", 1000)
 
 
 def scores_of(num_rows: int) -> np.ndarray:
@@ -104,34 +104,21 @@ def test_csv_by_other_readers(tmp_path):
     assert_same_bits(result, scores)
 
 
-class Kept:
-    """Rows i of a text `user` and a list `tags`; counts the rows that are read together."""
-
-    values_per_row = 3
-
-    def __init__(self):
-        self.fields = [("user", pyarrow.string()), ("tags", pyarrow.list_(pyarrow.int64()))]
-        self.sizes = []
-
-    def read(self, start, stop):
-        self.sizes.append(stop - start)
-        rows = range(start, stop)
-        return [
-            pyarrow.array([f"u,{i}" if i else None for i in rows]),
-            pyarrow.array([[i, i + 1][: i % 3] for i in rows]),
-        ]
+FIELDS = [("user", pyarrow.string()), ("tags", pyarrow.list_(pyarrow.int64()))]
 
 
-@pytest.mark.parametrize("lengths", [(), (3,)])
-def test_kept_columns(tmp_path, lengths, monkeypatch):
-    monkeypatch.setattr(predictions, "_KEPT_VALUES", 6)  # two rows
+@pytest.mark.parametrize("size", [5, 3])
+def test_kept_columns(tmp_path, size, monkeypatch):
+    monkeypatch.setattr(tables, "GROUP_BYTES", 1)
     scores = scores_of(5)
     for name in ("a.csv", "a.parquet"):
-        kept = Kept()
-        with open_predictions(tmp_path / name, 5, kept=kept) as writer:
-            for start in range(0, 5, *lengths or (5,)):
-                writer.add(scores[start : start + (lengths or (5,))[0]])
-        assert kept.sizes == [2, 2, 1]
+        with open_predictions(tmp_path / name, 5, fields=FIELDS) as writer:
+            for start in range(0, 5, size):
+                rows = range(start, min(5, start + size))
+                users = pyarrow.array([f"u,{i}" if i else None for i in rows])
+                tags = pyarrow.array([[i, i + 1][: i % 3] for i in rows])
+                writer.add(scores[start : start + size], [users, tags])
+    assert pyarrow.parquet.read_metadata(tmp_path / "a.parquet").num_row_groups == -(-5 // size)
     table = pyarrow.parquet.read_table(tmp_path / "a.parquet")
     assert table.schema.names == ["row", "user", "tags", "score"]
     assert table["user"].to_pylist() == [None, "u,1", "u,2", "u,3", "u,4"]
@@ -151,11 +138,10 @@ def test_kept_columns(tmp_path, lengths, monkeypatch):
     ],
 )
 def test_kept_columns_that_do_not_fit(tmp_path, name, column, message):
-    kept = Kept()
-    kept.fields[0] = (column, kept.fields[0][1])
+    fields = [(column, pyarrow.string()), FIELDS[1]]
     with (
         pytest.raises(ValueError, match=rf"--predictions_path .*{name}: {message}"),
-        open_predictions(tmp_path / name, 5, kept=kept),
+        open_predictions(tmp_path / name, 5, fields=fields),
     ):
         pass
     assert left_in(tmp_path) == {}
