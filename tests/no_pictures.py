@@ -1,4 +1,4 @@
-"""In place of `runtime.logs.plots.draw`, whose processes take longer than a tiny training."""
+"""In place of `runtime.logs.plots.draw`, which takes longer than a tiny training."""
 
 from pathlib import Path
 

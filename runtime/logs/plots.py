@@ -1,14 +1,9 @@
 """Plots of a run as PNG: learning curve, and curves of an evaluation with calibration and scores.
 
-matplotlib is imported when a plot is drawn, and without pyplot, whose state is global. Runs draw in
-a separate process (`draw`).
+matplotlib is imported when a plot is drawn, and without pyplot, whose state is global.
 """
 
-import json
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,26 +20,19 @@ Points = Sequence[tuple[float, float]]  # (step, value)
 
 
 def draw(kind: str, path: str | Path, **content: Any) -> None:
-    """Draws in a separate process, because matplotlib takes 30 MiB.
+    """Draws a picture.
 
     Args:
-        kind: name of a function of this module, with its arguments; numbers may be NumPy's.
+        kind: name of a function of this module, with its arguments.
 
     Raises:
         OSError: it could not be drawn or written.
     """
-    plain = json.dumps(content, default=lambda value: value.tolist())
-    done = subprocess.run(
-        [sys.executable, "-m", "runtime.logs.plots", kind, os.path.abspath(path)],
-        input=plain,
-        cwd=Path(__file__).resolve().parents[2],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise OSError(f"{path} could not be drawn: {done.stderr.strip().splitlines()[-1:]}")
+    functions = (learning_curve, evaluation, comparison, importance)
+    try:
+        next(f for f in functions if f.__name__ == kind)(path, **content)
+    except Exception as error:
+        raise OSError(f"{path} could not be drawn: {error}") from error
 
 
 def learning_curve(
@@ -308,12 +296,3 @@ def write_picture(figure: Any, path: Path) -> None:
     """Writes the PNG, which appears when it is complete."""
     with output_file(path) as stream:
         figure.savefig(stream, format="png")
-
-
-if __name__ == "__main__":
-    kind, path = sys.argv[1:]
-    functions: dict[str, Any] = {
-        function.__name__: function
-        for function in (learning_curve, evaluation, comparison, importance)
-    }
-    functions[kind](path, **json.load(sys.stdin))
