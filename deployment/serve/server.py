@@ -16,7 +16,6 @@ import secrets
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
@@ -25,7 +24,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from deployment.serve import launcher
 from deployment.serve.environment import server_program, variables
 from deployment.serve.stubs import is_running, stubs_of
 from runtime.files.disk import write_errors_name
@@ -252,7 +250,8 @@ class Server:
             "exit-timeout-secs": _EXIT_S,
             "backend-config": f"python,shm-region-prefix-name={self._shared_memory}",
         }
-        command = [sys.executable, launcher.__file__, str(os.getpid()), str(self._program)]
+        # Python's own `preexec_fn` may hang where threads of TensorFlow or gRPC hold locks.
+        command = ["setpriv", "--pdeathsig", "TERM", str(self._program)]
         with write_errors_name(self._log):
             self._log.write_text(_NOTE, encoding="utf-8")
         with open(self._log, "a", encoding="utf-8") as log:
