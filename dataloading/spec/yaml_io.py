@@ -8,30 +8,9 @@ import yaml
 from runtime.files.outputs import output_file
 from runtime.files.paths import error_text
 
-_MOST_ALIASED = 100_000
-
 
 class _StrictLoader(yaml.SafeLoader):
-    """The safe loader that also refuses repeated keys, and aliases of many values.
-
-    NVIDIA's preparation of SIM writes an alias of a list of names. Aliases of aliases could stand
-    for more values than fit into memory.
-    """
-
-    num_aliased = 0
-
-    def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
-        is_alias = self.check_event(yaml.AliasEvent)
-        node = super().compose_node(parent, index)
-        if is_alias and node is not None:
-            self.num_aliased += _num_values(node)
-            if self.num_aliased > _MOST_ALIASED:
-                raise yaml.composer.ComposerError(
-                    problem=f"its aliases stand for more than {_MOST_ALIASED:,} values; write the "
-                    "values out",
-                    problem_mark=node.start_mark,
-                )
-        return node
+    """The safe loader that also refuses repeated keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         first_line: dict[str, int] = {}
@@ -46,14 +25,6 @@ class _StrictLoader(yaml.SafeLoader):
                 )
             first_line[key.value] = line
         return super().construct_mapping(node, deep)
-
-
-def _num_values(node: yaml.Node) -> int:
-    """Returns the number of values of a node, those of aliases in it counted each time."""
-    if isinstance(node, yaml.ScalarNode):
-        return 1
-    pairs = node.value if isinstance(node, yaml.MappingNode) else [(n,) for n in node.value]
-    return 1 + sum(_num_values(part) for pair in pairs for part in pair)
 
 
 class _PlainDumper(yaml.SafeDumper):

@@ -231,18 +231,6 @@ source_spec:
     assert FeatureSpec.from_yaml(tmp_path / "g.yaml") == spec
 
 
-def test_aliases_of_aliases(tmp_path):
-    """A few hundred bytes that stand for 10^30 values."""
-    lines = [
-        "metadata:",
-        "  l0: &l0 [1, 1]",
-        *(f"  l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 10)}]" for i in range(1, 30)),
-    ]
-    (tmp_path / "f.yaml").write_text(yaml.safe_dump(VALID) + "\n".join(lines))
-    with pytest.raises(ValueError, match=r"f\.yaml: is not valid YAML: .*aliases .*line"):
-        FeatureSpec.from_yaml(tmp_path / "f.yaml")
-
-
 def test_merge_keys(tmp_path):
     content = yaml.safe_dump(VALID).replace("user:\n", "user:\n    <<: {hotness: 2}\n", 1)
     (tmp_path / "f.yaml").write_text(content)
