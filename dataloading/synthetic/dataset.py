@@ -44,7 +44,7 @@ class SyntheticDataset(SampleDataset):
         spec: with the channels `numerical`, `categorical` and `label`, e.g. of `synthetic_spec`; no
             file is needed. The alpha of a feature is 1.1 by default.
         split: `train`, `validation` or `test`.
-        num_samples: number of samples; or `num_batches`, the number of full global batches.
+        num_samples: number of samples, 1 or more.
         options: see `LoaderOptions`. A label follows from all ids of its sample: with
             `global_features` each rank generates the whole global batch.
     """
@@ -55,19 +55,13 @@ class SyntheticDataset(SampleDataset):
         split: str,
         batch_size: int,
         *,
-        num_samples: int | None = None,
-        num_batches: int | None = None,
+        num_samples: int,
         seed: int = 0,
         **options,
     ):
         options = LoaderOptions(batch_size=batch_size, **options)
-        if (num_samples is None) == (num_batches is None):
-            raise ValueError(
-                f"num_samples is {num_samples} and num_batches is {num_batches}; give one of them"
-            )
         if split not in SPLITS:  # a slip of the pen would train on samples of its own
             raise ValueError(f"split is '{split}'; expected {', '.join(SPLITS)}")
-        num_samples = num_batches * batch_size if num_samples is None else num_samples
         if num_samples < 1:
             raise ValueError(f"generated data of {num_samples} rows; expected 1 or more")
         cached_blocks = 4

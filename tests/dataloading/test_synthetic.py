@@ -196,11 +196,6 @@ def test_rows_by_batch_size_start_and_rank():
     assert all(len({len(b.labels) for b in step}) == 1 for step in zip(*ranks, strict=True))
 
 
-def test_num_batches_of_global_batches():
-    dataset = SyntheticDataset(SMALL, "train", 64, num_batches=3)
-    assert (dataset.num_samples, dataset.num_batches) == (192, 3)
-
-
 @pytest.mark.parametrize(
     ("cardinalities", "num_numerical"), [([], 4), ([6], 0), ([100_000_000, 3], 2)]
 )
@@ -261,8 +256,6 @@ LABEL_TWICE = FeatureSpec.from_dict(
 REFUSED = {
     "split": ({"split": "valid"}, "split is 'valid'; expected train, validation, test"),
     "seed": ({"seed": -1}, "seed is -1; expected 0 or more"),
-    "both": ({"num_batches": 2}, "num_samples is 10 and num_batches is 2; give one of them"),
-    "none": ({"num_samples": None}, "None and num_batches .*; give one"),
     "no rows": ({"num_samples": 0}, "generated data of 0 rows; expected 1 or more"),
     "numerical dtype": ({"spec": spec_with(num_1={"dtype": "int8"})}, "'num_1': dtype int8"),
     "labels": ({"spec": LABEL_TWICE}, "'num_0' is in the channels 'numerical' and 'label'; the"),
