@@ -1,39 +1,18 @@
-"""Command-line flags as typed sections: `parse` reads a command line into a `Config`.
+"""Command-line flags as fields of dataclasses: those of the recipes, and those of commands.
 
-Each flag is defined once, as a field of a section in config/sections/. A recipe changes defaults
-by name (`parse(argv, "dcnv2", defaults={"optimizer": "adam"})`) and never repeats a definition.
-Below `main.py` no module sees absl: modules take the values that they need from the `Config`.
+`config.flag` defines what a flag is, `config.command` reads the command line of a command. The
+names of `config.public`, which concern the recipes' flags, are also names of this package. They are
+imported when they are used, so that a command does not wait for them.
 """
 
-from config.command_line import flag_names, parse
-from config.config import Config, flag_types, flags_with
-from config.flag import FIXED, OWN
-from config.help import usage
-from config.sections.checkpoint import CheckpointConfig
-from config.sections.data import is_drawn_from_flags
-from config.sections.device import DeviceConfig, read_loss_scale
-from config.sections.logs import LogConfig
-from config.sections.model import canonical_value, parse_embedding_dims
-from config.sections.optimizer import OptimizerConfig
-from config.sections.run import TERABYTE, RunConfig
+import importlib.util
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "FIXED",
-    "OWN",
-    "TERABYTE",
-    "CheckpointConfig",
-    "Config",
-    "DeviceConfig",
-    "LogConfig",
-    "OptimizerConfig",
-    "RunConfig",
-    "canonical_value",
-    "flag_names",
-    "flag_types",
-    "flags_with",
-    "is_drawn_from_flags",
-    "parse",
-    "parse_embedding_dims",
-    "read_loss_scale",
-    "usage",
-]
+if TYPE_CHECKING:
+    from config.public import *  # noqa: F403
+
+
+def __getattr__(name: str) -> Any:
+    if importlib.util.find_spec(f"config.{name}"):
+        raise AttributeError(name)  # a module, which the import statement imports
+    return getattr(importlib.import_module("config.public"), name)

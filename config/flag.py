@@ -1,6 +1,11 @@
-"""Definition of one command-line flag: default, help text, limits, and when it is read."""
+"""Definition of one command-line flag: default, help text, limits, and when it is read.
+
+A flag is a field of a dataclass: of a section of the recipes' flags (config/sections/), or of the
+options of a command (`config.command`).
+"""
 
 import dataclasses
+import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -74,6 +79,15 @@ def _is_set(value: Any) -> bool:
     return value is not None and value is not False and value != ""
 
 
+def not_read(name: str, condition: str) -> ValueError:
+    """Returns the error of a flag without effect; condition: of its effect, "with --mode x"."""
+    return ValueError(f"--{name} is only read {condition}; or leave --{name} out")
+
+
+def _is_finite(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
+
+
 @dataclass(frozen=True)
 class Rules:
     """Rules of a flag: who has it, its values, and when it is read.
@@ -91,10 +105,17 @@ class Rules:
         used_with: conditions without which the flag has no effect, as in the original recipes; the
             log has a note.
         needs: conditions without which it is an error to pass the flag.
-        spaced: whether the items of a list may also be separate arguments: `--layers 64 32`.
+        spaced: whether the items of a list may also be separate arguments: `--layers 64 32`. In a
+            command they are always: names of files may have commas.
         resume: value in a resumed training. ADOPTED: the checkpoint's, unless the flag is passed;
             FIXED: the checkpoint's, and passing another is an error; OWN: that of the command.
         is_local: whether processes may differ in it: it names what is on each machine.
+        group: title of a group in the help. This and the rest is for flags of commands alone.
+        alias: another name, with its dashes.
+        metavar: word for the value in the help; "": by the type.
+        parse: text -> value, in place of the type; raises ValueError with the expected values.
+        is_positional: whether the value has no name before it.
+        is_repeated: whether each value of a list has the name before it.
     """
 
     choices: tuple[str, ...] = ()
@@ -113,17 +134,25 @@ class Rules:
     spaced: bool = False
     resume: str = ADOPTED
     is_local: bool = False
+    group: str = ""
+    alias: str = ""
+    metavar: str = ""
+    parse: Callable[[str], Any] | None = None
+    is_positional: bool = False
+    is_repeated: bool = False
 
     def flag(self, default: Any, help_text: str) -> Any:
         """Returns the dataclass field of a flag with these rules.
 
         Args:
-            default: the default.
+            default: the default, or a function that returns it; `MISSING` if the flag is required.
             help_text: a phrase that `--help` shows; after a semicolon, details that only
-                `--helpfull` and the reference page show.
+                `--helpfull` of the recipes and the reference page show.
         """
         summary, _, details = help_text.partition("; ")
         metadata = {"help": summary, "details": details, "rules": self}
+        if callable(default):
+            return dataclasses.field(default_factory=default, metadata=metadata)
         return dataclasses.field(default=default, metadata=metadata)
 
     def check_value(self, name: str, value: Any) -> None:
@@ -133,10 +162,15 @@ class Rules:
         if value is None or value == self.special:
             return
         for item in value if isinstance(value, tuple) else (value,):
-            if not all(holds(item, bound) for _, holds, bound in limits):
+            if self.choices and item not in self.choices:
+                choices = ", ".join(map(str, self.choices))
+                raise ValueError(f"--{name}: expected one of {choices}, got {item}")
+            within = _is_finite(item) and all(is_met(item, bound) for _, is_met, bound in limits)
+            if limits and not within:
                 text = " and ".join(f"{words} {bound}" for words, _, bound in limits)
+                text += "" if _is_finite(item) else " and finite"
                 special = "" if self.special is None else f" (or {self.special})"
-                raise ValueError(f"--{name} must be {text}{special}, got {item}")
+                raise ValueError(f"--{name}: expected {text}{special}, got {item}")
         if self.check is not None:
             self.check(value)
 
@@ -144,7 +178,7 @@ class Rules:
         """Raises ValueError if the other flags have values with which this one is ignored."""
         for need in self.needs:
             if not need.holds(flags):
-                raise ValueError(f"--{name} is only read {need.text}; or leave --{name} out")
+                raise not_read(name, need.text)
 
     def is_read(self, flags: Values) -> bool:
         """Returns whether the flag is read in the flags' --mode."""
@@ -156,7 +190,9 @@ class Rules:
         return next((need for need in self.used_with if not need.holds(flags)), None)
 
 
-flag = Rules().flag  # a flag without rules
+def flag(default: Any, help_text: str, group: str = "", **rules: Any) -> Any:
+    """Returns the dataclass field of a flag with these rules; see `Rules.flag`."""
+    return Rules(group=group, **rules).flag(default, help_text)
 
 
 def rules_of(field: "dataclasses.Field[Any]") -> Rules:

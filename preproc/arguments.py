@@ -1,16 +1,18 @@
 """Flags that preparations have in common, and checks of their values."""
 
-import argparse
+import contextlib
+import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from config.command import CommandOptions
+from config.flag import Need, Values, excludes, flag, requires
 from preproc.encoding.columns import MISSING_VALUES
 from preproc.engines import environment
 from preproc.engines.memory import parse_bytes
 from runtime.cli import exit_status
-from runtime.options import check_limits, flag, flags_of
 
 MIN_MEMORY_BYTES = 384 << 20
 _DELIMITERS = {"tab": "\t", "\\t": "\t"}
@@ -45,65 +47,16 @@ def run_command(
     return exit_status(work, interrupted)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MachineOptions:
-    """Resources of a preparation; the memory limit is of the whole process."""
+def default_memory_bytes() -> int:
+    """Returns 60 % of the memory that this process may use: the machine's or its control group's.
 
-    memory_limit_bytes: int = flag(
-        4 << 30,
-        "memory limit, like 8GB (default: 60 %% of the machine's memory)",
-        type=str,
-        metavar="SIZE",
-    )
-    threads: int = flag(1, "number of threads (default: one per core)", at_least=1)
-    temp_dir: Path | None = flag(None, "folder for temporary files (default: next to the output)")
-
-    def __post_init__(self):
-        check_limits(self)
-        if self.memory_limit_bytes < MIN_MEMORY_BYTES:
-            raise ValueError(
-                f"--memory_limit must be {MIN_MEMORY_BYTES >> 20} MiB or more, got "
-                f"{self.memory_limit_bytes / (1 << 20):.0f} MiB"
-            )
-        if self.temp_dir is not None and not self.temp_dir.is_dir():
-            raise ValueError(f"--temp_dir {self.temp_dir} is not a folder; create it first")
-
-
-def passed_flags(parser: argparse.ArgumentParser, argv: list[str] | None) -> dict:
-    """Parses a command line; returns the flags that were passed, by name."""
-    flags = vars(parser.parse_args(argv))
-    return {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in flags.items()
-        if value is not None and value is not False
-    }
-
-
-def complete_machine_flags(flags: dict) -> dict:
-    """Returns keyword arguments of `MachineOptions`; raises ValueError for an invalid size."""
-    rest = dict(flags)
-    if "memory_limit" in rest:
-        limit = parse_bytes(rest.pop("memory_limit"))
-    else:
-        limit = max(MIN_MEMORY_BYTES, int(0.6 * machine_memory_bytes()))
-    return {"threads": len(os.sched_getaffinity(0)), **rest, "memory_limit_bytes": limit}
-
-
-def refuse_unread_flags(flags: dict, readers: Iterable[tuple[str, str]]) -> None:
-    """Raises ValueError if a flag was passed that nothing reads; readers: (flag, its reader)."""
-    for name, reader in readers:
-        if name in flags:
-            raise ValueError(f"--{name} is only read with {reader}; leave it out")
-
-
-def machine_memory_bytes() -> int:
-    """Returns the memory that this process may use: the machine's or its control group's."""
+    It is at least `MIN_MEMORY_BYTES`.
+    """
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
+    with contextlib.suppress(OSError):
         limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-    except OSError:
-        return memory
-    return min(memory, int(limit)) if limit.isdigit() else memory
+        memory = min(memory, int(limit)) if limit.isdigit() else memory
+    return max(MIN_MEMORY_BYTES, int(0.6 * memory))
 
 
 def parse_delimiter(text: str) -> str:
@@ -157,41 +110,61 @@ def check_columns(delimiter: str, columns: dict[str, str]) -> None:
         )
 
 
-SPARK = "Spark"  # group of the flags below, and of those that a preparation adds to them
+def _is_local(flags: Values) -> bool:
+    return (flags.value("master") or "local").startswith("local")
+
+
+_spark_flag = functools.partial(flag, group="Spark", needs=(requires("engine", "spark"),))
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparkMachineOptions(MachineOptions):
-    """Location and settings of Spark; limits of memory and threads are those of a local master."""
+class MachineOptions(CommandOptions):
+    """Resources of a preparation, and location and settings of Spark.
 
-    master: str | None = flag(
+    The memory limit is of the whole process. Limits of memory and threads are, with Spark, those of
+    a local master. A subclass has the flag `engine`.
+    """
+
+    memory_limit_bytes: int = flag(
+        default_memory_bytes,
+        "memory limit, like 8GB (default: 60 % of the machine's memory)",
+        parse=parse_bytes,
+        metavar="SIZE",
+        needs=(
+            Need(
+                "with a local --master; a cluster's is --spark_conf spark.executor.memory=...",
+                _is_local,
+            ),
+        ),
+    )
+    threads: int = flag(
+        lambda: len(os.sched_getaffinity(0)),
+        "number of threads (default: one per core)",
+        at_least=1,
+        needs=(excludes("master"),),
+    )
+    temp_dir: Path | None = flag(None, "folder for temporary files (default: next to the output)")
+    master: str | None = _spark_flag(
         None,
         "local[N], spark://HOST:PORT, yarn or k8s://URL (default: local[--threads]). A cluster's "
         "memory is set by spark-submit or --spark_conf, and its workers have temporary folders of "
         "their own",
-        SPARK,
     )
-    spark_conf: tuple[str, ...] = flag(
-        (), "a setting; may be repeated", SPARK, action="append", nargs=None, metavar="KEY=VALUE"
+    spark_conf: tuple[str, ...] = _spark_flag(
+        (), "a setting; may be repeated", is_repeated=True, metavar="KEY=VALUE"
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.memory_limit_bytes < MIN_MEMORY_BYTES:
+            raise ValueError(
+                f"--memory_limit must be {MIN_MEMORY_BYTES >> 20} MiB or more, got "
+                f"{self.memory_limit_bytes / (1 << 20):.0f} MiB"
+            )
+        if self.temp_dir is not None and not self.temp_dir.is_dir():
+            raise ValueError(f"--temp_dir {self.temp_dir} is not a folder; create it first")
 
     def engine_settings(self) -> dict:
         """Returns keyword arguments of `preproc.engines.engine.open_engine`."""
         names = ("memory_limit_bytes", "threads", "master", "spark_conf")
         return {name: getattr(self, name) for name in names}
-
-
-def unread_spark_flags(options: type, flags: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Yields flags of a command line that Spark, or another engine, does not read, with a reader.
-
-    options: dataclass of all flags, with `engine` among them.
-    """
-    if flags.get("engine") != "spark":
-        yield from ((name, "--engine spark") for name in flags_of(options, SPARK))
-    if "master" in flags:
-        yield "threads", "no --master, which specifies them itself, like local[4]"
-        if not str(flags["master"]).startswith("local"):
-            yield (
-                "memory_limit",
-                "a local --master; a cluster's is --spark_conf spark.executor.memory=...",
-            )

@@ -1,12 +1,6 @@
-"""Command lines and distributions of the generators of raw files."""
-
-import argparse
-import dataclasses
-from pathlib import Path
+"""Sizes and distributions of the generators of raw files."""
 
 import numpy as np
-
-from runtime.options import add_flags
 
 
 def settle_size(sizes, name: str, default: int, least: int, most: int, reason: str) -> None:
@@ -16,30 +10,6 @@ def settle_size(sizes, name: str, default: int, least: int, most: int, reason: s
     value = getattr(sizes, name)
     if not least <= value <= most:
         raise ValueError(f"--{name} must be {least:,} to {most:,} ({reason}), got {value:,}")
-
-
-def generator_flags(
-    name: str, sizes: type, output: str, argv: list[str] | None, **switches
-) -> dict:
-    """Parses the command line of a generator; raises ValueError for a number out of range.
-
-    Args:
-        name: of the module in `preproc`.
-        sizes: a dataclass with the numbers of what is generated, in the result as "sizes".
-        switches: name of a further flag without value -> its help text.
-    """
-    parser = argparse.ArgumentParser(prog=f"python -m preproc.{name}", allow_abbrev=False)
-    parser.add_argument("--output", type=Path, required=True, help=output)
-    add_flags(parser, sizes)
-    parser.add_argument("--seed", type=int, default=0, help="other seeds give other content")
-    for switch, text in switches.items():
-        parser.add_argument(f"--{switch}", action="store_true", help=text)
-    flags = vars(parser.parse_args(argv))
-    if flags["seed"] < 0:
-        raise ValueError(f"--seed: expected 0 or more, got {flags['seed']}")
-    numbers = {field.name: flags.pop(field.name) for field in dataclasses.fields(sizes)}
-    passed = {name: value for name, value in numbers.items() if value is not None}
-    return {**flags, "sizes": sizes(**passed)}
 
 
 def power_law(random: np.random.Generator, num_values, shape) -> np.ndarray:

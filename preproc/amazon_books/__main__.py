@@ -5,8 +5,7 @@ python -m preproc.amazon_books --amazon_dataset_path raw --output histories
 
 import sys
 
-from preproc.amazon_books.arguments import parse
-from preproc.amazon_books.options import AmazonOptions
+from preproc.amazon_books.options import AmazonOptions, parse
 from preproc.amazon_books.prepare import prepare
 from preproc.arguments import run_command
 

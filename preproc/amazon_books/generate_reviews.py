@@ -14,17 +14,18 @@ import itertools
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from preproc.generators import generator_flags, group_bounds, power_law, settle_size
+from config.command import CommandOptions, parse
+from config.flag import flag
+from preproc.generators import group_bounds, power_law, settle_size
 from runtime.cli import exit_status
 from runtime.files.outputs import output_file
-from runtime.options import flag
 
 REVIEWS, METADATA = "reviews_Books.json", "meta_Books.json"
 # Defaults: reviews to a user, reviews to an item, items to a category, most categories.
@@ -60,7 +61,7 @@ _SUBJECTS = (
 
 
 @dataclass(frozen=True)
-class ReviewSizes:
+class ReviewSizes(CommandOptions):
     """Numbers of reviews, users, items and categories; raises ValueError for one out of range."""
 
     reviews: int = flag(100_000, "number of reviews")
@@ -71,6 +72,7 @@ class ReviewSizes:
     )
 
     def __post_init__(self):
+        super().__post_init__()
         settle_size(self, "reviews", 0, 1, 1 << 31, "as many as a run can hold")
         users = max(1, min(self.reviews // _PER_USER, _MOST))
         settle_size(self, "users", users, 1, min(self.reviews, _MOST), "each user writes a review")
@@ -236,23 +238,27 @@ def metadata_lines(
             yield text.encode() + b"\n"
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReviewOptions(ReviewSizes):
+    """Numbers, seed and folder of the files."""
+
+    output: Path = flag(MISSING, "folder for the files; made if absent")
+    seed: int = flag(0, "other seeds give other content", at_least=0)
+    literal_metadata: bool = flag(
+        False, "metadata as Python literals, as Amazon's of 2014, instead of JSON"
+    )
+    gzip: bool = flag(False, "write .json.gz")
+
+
 def main(argv: list[str] | None = None) -> int:
     """Writes the two files into a folder; returns the exit status."""
 
     def work() -> None:
-        flags = generator_flags(
-            "amazon_books.generate_reviews",
-            ReviewSizes,
-            "folder for the files; made if absent",
-            argv,
-            literal_metadata="metadata as Python literals, as Amazon's of 2014, instead of JSON",
-            gzip="write .json.gz",
-        )
-        folder, sizes = flags["output"], flags["sizes"]
-        generate(folder, sizes, flags["seed"], flags["literal_metadata"], flags["gzip"])
+        options = parse(ReviewOptions, argv, "preproc.amazon_books.generate_reviews", __doc__)
+        generate(options.output, options, options.seed, options.literal_metadata, options.gzip)
         print(
-            f"{sizes.reviews:,} reviews by {sizes.users:,} users of {sizes.items:,} items in "
-            f"{sizes.categories:,} categories in {folder}"
+            f"{options.reviews:,} reviews by {options.users:,} users of {options.items:,} items in "
+            f"{options.categories:,} categories in {options.output}"
         )
 
     return exit_status(work, "interrupted; each file that is there is complete")

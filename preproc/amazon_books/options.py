@@ -1,29 +1,43 @@
 """Settings of the preparation of interaction histories."""
 
+import functools
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
+from config import command
+from config.flag import Need, Values, flag, requires
 from dataloading.histories.negatives import NEGATIVES, UNIFORM
+from preproc.amazon_books.engines import default_engine
 from preproc.amazon_books.logs.metadata_lines import CATEGORY_LISTS, LAST_LIST
 from preproc.arguments import (
     MISSING_HELP,
-    SparkMachineOptions,
+    MachineOptions,
     check_columns,
     parse_delimiter,
     parse_missing,
 )
 from preproc.checks.report import STRICT_HELP
 from preproc.encoding.columns import MISSING_VALUES
-from runtime.options import flag
 
 AMAZON, CSV, PARQUET = "amazon", "csv", "parquet"
-# Groups of flags.
-AMAZON_FLAGS, TABLE_FLAGS = "--input_format amazon", "--input_format csv or parquet"
-_SAMPLES = "samples"
+_amazon_flag = functools.partial(
+    flag, group="--input_format amazon", needs=(requires("input_format", AMAZON),)
+)
+_TABLES = requires("input_format", CSV, PARQUET)
+_table_flag = functools.partial(flag, group="--input_format csv or parquet", needs=(_TABLES,))
+_sample_flag = functools.partial(flag, group="samples")
+
+
+def _reads_folder(flags: Values) -> bool:
+    has_metadata = flags.value("meta") or flags.value("no_metadata")
+    return not (flags.value("reviews") and has_metadata)
+
+
+_FOLDER = Need("without --reviews and --meta (or --no_metadata)", _reads_folder)
 
 
 @dataclass(frozen=True)
-class AmazonOptions(SparkMachineOptions):
+class AmazonOptions(MachineOptions):
     """One run; `python -m preproc.amazon_books --help` describes each field.
 
     Raises:
@@ -36,93 +50,109 @@ class AmazonOptions(SparkMachineOptions):
         "folder, with the same --temp_dir, removes",
         alias="--output",
     )
-    amazon_dataset_path: Path | None = flag(
+    amazon_dataset_path: Path | None = _amazon_flag(
         None,
         "folder with reviews_*.json and meta_*.json, plain or gzip",
-        AMAZON_FLAGS,
         alias="--input",
+        needs=(requires("input_format", AMAZON), _FOLDER),
     )
-    reviews: tuple[Path, ...] = flag((), "review files, instead of the folder's", AMAZON_FLAGS)
-    meta: tuple[Path, ...] = flag((), "metadata files, instead of the folder's", AMAZON_FLAGS)
-    no_metadata: bool = flag(False, "read no metadata: all items are of one category", AMAZON_FLAGS)
+    reviews: tuple[Path, ...] = _amazon_flag(
+        (), "review files, instead of the folder's", spaced=True, metavar="FILE"
+    )
+    meta: tuple[Path, ...] = _amazon_flag(
+        (), "metadata files, instead of the folder's", spaced=True, metavar="FILE"
+    )
+    no_metadata: bool = _amazon_flag(False, "read no metadata: all items are of one category")
     input_format: str = flag(
         AMAZON,
         "amazon (the default), or tables of your own: csv (with a header) or parquet",
         choices=(AMAZON, CSV, PARQUET),
     )
-    interactions: tuple[Path, ...] = flag(
-        (), "tables with a row for each event: files, folders of part files, patterns", TABLE_FLAGS
+    interactions: tuple[Path, ...] = _table_flag(
+        (),
+        "tables with a row for each event: files, folders of part files, patterns",
+        spaced=True,
+        metavar="FILE",
     )
-    user_column: str = flag("user_id", "who: integers or text", TABLE_FLAGS)
-    item_column: str = flag("item_id", "what: integers or text", TABLE_FLAGS)
-    time_column: str = flag("time", "when: numbers or ISO timestamps", TABLE_FLAGS)
-    rating_column: str = flag("rating", "how much, for --min_rating: numbers", TABLE_FLAGS)
-    user_features: tuple[str, ...] = flag(
-        (), "columns of --users, or else of --interactions", TABLE_FLAGS, nargs=None, metavar="A,B"
+    user_column: str = _table_flag("user_id", "who: integers or text")
+    item_column: str = _table_flag("item_id", "what: integers or text")
+    time_column: str = _table_flag("time", "when: numbers or ISO timestamps")
+    rating_column: str = _table_flag(
+        "rating",
+        "how much, for --min_rating: numbers",
+        needs=(_TABLES, requires("min_rating")),
     )
-    item_features: tuple[str, ...] = flag(
-        (), "columns of --items, or else of --interactions", TABLE_FLAGS, nargs=None, metavar="A,B"
+    user_features: tuple[str, ...] = _table_flag(
+        (),
+        "columns of --users, or else of --interactions",
+        parse=command.separated(str),
+        metavar="A,B",
     )
-    users: Path | None = flag(None, "table of users, with --user_column", TABLE_FLAGS)
-    items: Path | None = flag(None, "table of items, with --item_column", TABLE_FLAGS)
-    delimiter: str = flag(
-        ",", "of CSV files: a character, or 'tab' (default ',')", TABLE_FLAGS, type=parse_delimiter
+    item_features: tuple[str, ...] = _table_flag(
+        (),
+        "columns of --items, or else of --interactions",
+        parse=command.separated(str),
+        metavar="A,B",
+    )
+    users: Path | None = _table_flag(None, "table of users, with --user_column")
+    items: Path | None = _table_flag(None, "table of items, with --item_column")
+    delimiter: str = _table_flag(
+        ",",
+        "of CSV files: a character, or 'tab' (default ',')",
+        parse=parse_delimiter,
+        needs=(requires("input_format", CSV),),
     )
     missing_values: tuple[str, ...] = flag(
-        MISSING_VALUES, MISSING_HELP, type=parse_missing, nargs=None, metavar="TEXTS"
+        MISSING_VALUES, MISSING_HELP, parse=parse_missing, metavar="TEXTS"
     )
-    category_list: str = flag(
+    category_list: str = _amazon_flag(
         LAST_LIST,
         "list of category names whose last name is an item's category: last (the default), or "
         "first, as the original takes it",
-        AMAZON_FLAGS,
         choices=CATEGORY_LISTS,
     )
-    min_rating: float | None = flag(
-        None, "leave out events with a lower rating (default: all events count)", _SAMPLES
+    min_rating: float | None = _sample_flag(
+        None, "leave out events with a lower rating (default: all events count)"
     )
-    min_events: int = flag(
+    min_events: int = _sample_flag(
         20,
         "leave out users with fewer events",
-        _SAMPLES,
         alias="--shortest_sequence_for_user",
         at_least=2,
     )
-    max_history: int = flag(
-        100, "length of a history", _SAMPLES, alias="--max_sequence_length", at_least=1
+    max_history: int = _sample_flag(
+        100, "length of a history", alias="--max_sequence_length", at_least=1
     )
-    min_training_history: int = flag(
+    min_training_history: int = _sample_flag(
         1,
         "leave out training samples with a shorter history",
-        _SAMPLES,
         alias="--shortest_sequence_for_training",
         at_least=1,
     )
-    validation_event: bool = flag(
-        False, "keep each user's event before the last for validation/", _SAMPLES
+    validation_event: bool = _sample_flag(
+        False, "keep each user's event before the last for validation/"
     )
-    negatives: str = flag(
+    negatives: str = _sample_flag(
         UNIFORM,
         "distribution of negative items: uniform over all items but the positive one (the "
         "default), or in proportion to the items' numbers of events, as the original draws them",
-        _SAMPLES,
         choices=NEGATIVES,
     )
-    seed: int = flag(
+    seed: int = _sample_flag(
         0,
         "of the negatives, and of the order of ties where that of the log is by item",
-        _SAMPLES,
         at_least=0,
+        below=1 << 64,
     )
     strict: bool = flag(False, STRICT_HELP)
     on_bad_line: str = flag(
         "error",
-        "malformed lines (at most 1 %%) and rows without a user, item or time: stop at the first, "
+        "malformed lines (at most 1 %) and rows without a user, item or time: stop at the first, "
         "or leave them out and count them. Values that are not times are errors either way",
         choices=("error", "skip"),
     )
     engine: str = flag(
-        "duckdb",
+        default_engine,
         "what reads, numbers and sorts; all give the same rows (default: nvtabular where there is "
         "a GPU with cuDF, else duckdb). spark works on a cluster; this machine writes the rows",
         choices=("duckdb", "spark", "nvtabular"),
@@ -135,8 +165,6 @@ class AmazonOptions(SparkMachineOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.seed >= 1 << 64:
-            raise ValueError(f"--seed must be below 2^64, got {self.seed}")
         names = ("user_column", "item_column", "time_column")
         check_columns(self.delimiter, {name: getattr(self, name) for name in names})
         self._check_sources()
@@ -166,3 +194,15 @@ class AmazonOptions(SparkMachineOptions):
                 raise ValueError(
                     f"--{name}s {table} needs --{name}_features: which of its columns to take"
                 )
+
+
+def parse(argv: list[str] | None = None) -> AmazonOptions:
+    """Reads the command line; raises ValueError as `AmazonOptions` does."""
+    return command.parse(
+        AmazonOptions,
+        argv,
+        "preproc.amazon_books",
+        "Prepares reviews, or any log of who did what when, for SIM, DIEN and DIN: a data set of "
+        "histories that sim.py reads. `python -m preproc.amazon_books.parquet_to_tfrecord` "
+        "converts it to TFRecords.",
+    )

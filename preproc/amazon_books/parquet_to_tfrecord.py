@@ -4,7 +4,7 @@ python -m preproc.amazon_books.parquet_to_tfrecord --amazon_dataset_path data \\
     --tfrecord_output_dir records --prebatch_train_size 4096 --prebatch_test_size 4096
 """
 
-import argparse
+import functools
 import itertools
 import sys
 import time
@@ -12,6 +12,9 @@ from collections.abc import Iterable
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
+from config import command
+from config.command import CommandOptions
+from config.flag import Need, Values, flag
 from dataloading.formats.sequence_tfrecord.writer import (
     SplitWriter,
     sequence_spec,
@@ -27,15 +30,20 @@ from preproc.amazon_books.prepared_rows import (
     read_layout,
     read_rows,
 )
-from preproc.arguments import passed_flags, refuse_unread_flags
 from runtime.cli import exit_status
-from runtime.options import add_flags, check_limits, flag, flags_of
 
-_PARQUET = "Parquet files"
+
+def _reads_parquet(flags: Values) -> bool:
+    return not (flags.value("amazon_dataset_path") / SPEC_FILE).exists()
+
+
+_parquet_flag = functools.partial(
+    flag, group="Parquet files", needs=(Need("with Parquet files", _reads_parquet),)
+)
 
 
 @dataclass(frozen=True)
-class ConvertOptions:
+class ConvertOptions(CommandOptions):
     """The flags. Those that the original has, too, are called as there.
 
     Its --n_proc, --train_parts, --test_parts, --train_output_dir and --test_output_dir are not
@@ -65,33 +73,27 @@ class ConvertOptions:
     prebatch_test_size: int = flag(
         0, "the same of the test and validation data, remainder_test.tfrecord", at_least=0
     )
-    number_of_user_features: int = flag(1, "columns of users", _PARQUET, at_least=0)
-    number_of_item_features: int | None = flag(
+    number_of_user_features: int = _parquet_flag(1, "columns of users", at_least=0)
+    number_of_item_features: int | None = _parquet_flag(
         None,
         "columns of the target item, and of each history (default: as many as there are "
         "cardinalities after those of the users)",
-        _PARQUET,
         at_least=1,
     )
-    max_seq_len: int | None = flag(
+    max_seq_len: int | None = _parquet_flag(
         None,
         "items of a history: shorter ones get zeros in front, of longer ones the last ones are "
         "kept (default: max_history of the metadata, else 100)",
-        _PARQUET,
         at_least=1,
     )
-    metadata_file: str = flag("metadata.json", "file with cardinalities", _PARQUET)
-    train_split_dir: str = flag(TRAIN, "folder of the training rows", _PARQUET, alias="--train_dir")
-    test_split_dir: str = flag(TEST, "folder of the test rows", _PARQUET, alias="--test_dir")
-    validation_split_dir: str | None = flag(
+    metadata_file: str = _parquet_flag("metadata.json", "file with cardinalities")
+    train_split_dir: str = _parquet_flag(TRAIN, "folder of the training rows", alias="--train_dir")
+    test_split_dir: str = _parquet_flag(TEST, "folder of the test rows", alias="--test_dir")
+    validation_split_dir: str | None = _parquet_flag(
         None,
         "folder of the validation rows (default validation, if it is there)",
-        _PARQUET,
         alias="--validation_dir",
     )
-
-    def __post_init__(self):
-        check_limits(self)
 
     def prebatch_sizes(self, splits: Iterable[str]) -> dict[str, int]:
         """Returns the rows of a record of each split."""
@@ -106,18 +108,9 @@ def parse(argv: list[str] | None = None) -> ConvertOptions:
     Raises:
         ValueError: a number is out of range, or a flag of Parquet files is passed without these.
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m preproc.amazon_books.parquet_to_tfrecord",
-        description=__doc__.splitlines()[0],
-        allow_abbrev=False,
+    return command.parse(
+        ConvertOptions, argv, "preproc.amazon_books.parquet_to_tfrecord", __doc__.splitlines()[0]
     )
-    add_flags(parser, ConvertOptions)
-    flags = passed_flags(parser, argv)
-    options = ConvertOptions(**flags)
-    if (options.amazon_dataset_path / SPEC_FILE).exists():
-        readers = ((name, "Parquet files") for name in flags_of(ConvertOptions, _PARQUET))
-        refuse_unread_flags(flags, readers)
-    return options
 
 
 def convert(options: ConvertOptions) -> None:

@@ -9,18 +9,19 @@ python -m preproc.criteo.generate_logs --output raw --days 3 --rows_per_day 1000
 import contextlib
 import gzip
 import sys
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from config.command import CommandOptions, parse
+from config.flag import flag
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
-from preproc.generators import generator_flags, power_law
+from preproc.generators import power_law
 from runtime.cli import exit_status
 from runtime.files.outputs import output_file
-from runtime.options import check_limits, flag
 
 # Numbers of different values, of the order of the Criteo Kaggle log's.
 NUM_VALUES = (
@@ -88,33 +89,30 @@ def _hex_text(column: int, value: np.ndarray, missing: np.ndarray) -> pa.Array:
 
 
 @dataclass(frozen=True)
-class LogSizes:
-    """Numbers of files and rows; raises ValueError for one out of range."""
+class LogOptions(CommandOptions):
+    """Numbers and folder of the files; raises ValueError for a number out of range."""
 
+    output: Path = flag(MISSING, "folder for the day files; made if absent")
     days: int = flag(3, "number of day files", at_least=1)
     rows_per_day: int = flag(1000, "rows of a file", at_least=1)
-
-    def __post_init__(self):
-        check_limits(self)
+    seed: int = flag(0, "other seeds give other content", at_least=0)
+    gzip: bool = flag(False, "write day_N.gz")
 
 
 def main(argv: list[str] | None = None) -> int:
     """Writes day_0, day_1, ... (or day_0.gz, ...) into a folder; returns the exit status."""
 
     def work() -> None:
-        output = "folder for the day files; made if absent"
-        flags = generator_flags(
-            "criteo.generate_logs", LogSizes, output, argv, gzip="write day_N.gz"
-        )
-        folder, sizes = flags["output"], flags["sizes"]
+        options = parse(LogOptions, argv, "preproc.criteo.generate_logs", __doc__)
+        folder = options.output
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for day in range(sizes.days):
-                name = f"day_{day}.gz" if flags["gzip"] else f"day_{day}"
-                generate_day(folder / name, sizes.rows_per_day, [flags["seed"], day])
+            for day in range(options.days):
+                name = f"day_{day}.gz" if options.gzip else f"day_{day}"
+                generate_day(folder / name, options.rows_per_day, [options.seed, day])
         except OSError as error:
             raise OSError(f"--output {folder}: {error}") from None
-        print(f"{sizes.days} x {sizes.rows_per_day:,} rows in {folder}")
+        print(f"{options.days} x {options.rows_per_day:,} rows in {folder}")
 
     return exit_status(work, "interrupted; each file that is there is complete")
 

@@ -1,29 +1,50 @@
 """Settings of the preparation of Criteo logs, and the flags that set them."""
 
-import argparse
+import functools
 import re
-from collections.abc import Iterator
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
-from preproc.arguments import (
-    SparkMachineOptions,
-    complete_machine_flags,
-    passed_flags,
-    refuse_unread_flags,
-    unread_spark_flags,
-)
+from config import command
+from config.flag import Need, excludes, flag, requires
+from preproc.arguments import MachineOptions
 from preproc.checks.report import STRICT_HELP
 from preproc.criteo.log_files import parse_days
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
-from runtime.options import add_flags, flag
 
 TRAINING_ROWS = "train"  # --vocabulary_days train: whatever the training rows are
-_DATA_SET = "vocabulary and splits"
+_data_set_flag = functools.partial(flag, group="vocabulary and splits")
+_NOT_SPECIFIED = Need(
+    "without --encode_only, where the data set of --vocabulary specifies it",
+    lambda flags: not flags.value("encode_only"),
+)
+_vocabulary_flag = functools.partial(_data_set_flag, needs=(_NOT_SPECIFIED,))
+_SPLITS = excludes("encode_only"), excludes("vocabulary_only")
+
+
+def parse_thresholds(text: str) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """ "15" -> (15, ()); "15,5:30" -> (15, ((5, 30),)): 30 for column cat_5, 15 for the others."""
+    match = re.fullmatch(r"\s*(-?\d+)\s*((?:,\s*\d+\s*:\s*-?\d+\s*)*)", text)
+    if not match:
+        raise ValueError(
+            "expected one number for all columns, like 15, optionally followed by others, like "
+            f"15,5:30 (30 for cat_5), got {text!r}"
+        )
+    pairs = [tuple(map(int, pair.split(":"))) for pair in match[2].split(",")[1:]]
+    for column, _ in pairs:
+        if column >= NUM_CATEGORICAL:
+            raise ValueError(
+                f"{text!r} names column {column}; the categorical columns "
+                f"are 0 to {NUM_CATEGORICAL - 1} (field N of a line, counted from 0, is column "
+                f"N - {1 + NUM_NUMERICAL})"
+            )
+        if [other for other, _ in pairs].count(column) > 1:
+            raise ValueError(f"{text!r} names column {column} twice")
+    return int(match[1]), tuple(sorted(pairs))
 
 
 @dataclass(frozen=True)
-class CriteoOptions(SparkMachineOptions):
+class CriteoOptions(MachineOptions):
     """One run of the preparation; `python -m preproc.criteo --help` describes each field.
 
     Raises:
@@ -36,52 +57,55 @@ class CriteoOptions(SparkMachineOptions):
     output: Path = flag(
         MISSING, "folder of the prepared data set; appears when complete", alias="--output_folder"
     )
-    frequency_threshold: int = flag(
+    frequency_threshold: int = _vocabulary_flag(
         15,
         "categorical values seen fewer than T times become id 0 (default 15; 0 keeps all); "
         "15,5:30 means 30 for column cat_5 and 15 for the others",
-        _DATA_SET,
-        type=str,
+        parse=parse_thresholds,
         metavar="T[,N:T...]",
     )
     column_thresholds: tuple[tuple[int, int], ...] = ()  # (number of the column, its threshold)
     days: tuple[int, ...] | None = flag(
-        None, "days to use, like 0-23 or 0,1,5-7 (default: every day there is)", type=str
+        None, "days to use, like 0-23 or 0,1,5-7 (default: every day there is)", parse=parse_days
     )
-    vocabulary_days: tuple[int, ...] | str | None = flag(
+    vocabulary_days: tuple[int, ...] | str | None = _vocabulary_flag(
         None,
         f"days whose values get ids, like 0-22, or '{TRAINING_ROWS}': only the rows that train "
         "(default: all of --days)",
-        _DATA_SET,
-        type=str,
+        parse=lambda text: text if text == TRAINING_ROWS else parse_days(text),
+        metavar="DAYS",
     )
-    holdout_fraction: float | None = flag(
+    holdout_fraction: float | None = _data_set_flag(
         None,
         "test on the last F of the rows instead of on the first half of the last day",
-        _DATA_SET,
         metavar="F",
+        needs=_SPLITS,
     )
-    validation_fraction: float = flag(
+    validation_fraction: float = _data_set_flag(
         0.0,
         "with --holdout_fraction: validate on the last V of all rows before those (default 0: no "
         "validation rows)",
-        _DATA_SET,
         metavar="V",
+        needs=_SPLITS,
     )
-    bin_numericals: bool = flag(
+    bin_numericals: bool = _vocabulary_flag(
         False,
         "also give each numerical as a categorical feature bin_0..bin_12: "
         "1 + floor(2 * log(x + 3)), 0 where it is missing or undefined",
-        _DATA_SET,
     )
-    output_ordering: str = flag(
+    output_ordering: str = _data_set_flag(
         "total_random",
         "order of the training rows: random (total_random, the default), random within each day "
         "(day_random), as in the log (input), or any. The other splits keep the log's order",
-        _DATA_SET,
         choices=("input", "total_random", "day_random", "any"),
+        needs=_SPLITS,
     )
-    seed: int = flag(0, "of a random order", _DATA_SET, at_least=0)
+    seed: int = _data_set_flag(
+        0,
+        "of a random order",
+        at_least=0,
+        needs=(*_SPLITS, requires("output_ordering", "total_random", "day_random")),
+    )
     on_bad_line: str = flag(
         "error",
         "malformed lines: stop at the first file that has one, or leave them out and count them",
@@ -89,19 +113,18 @@ class CriteoOptions(SparkMachineOptions):
     )
     strict: bool = flag(False, STRICT_HELP)
     overwrite: bool = flag(False, "replace an existing --output at the end")
-    encode_only: bool = flag(
+    encode_only: bool = _data_set_flag(
         False,
         "encode new raw rows with the ids of --vocabulary, to predict them; their labels may all "
         "be missing",
-        _DATA_SET,
     )
-    vocabulary: Path | None = flag(
-        None, "a prepared data set, for --encode_only", _DATA_SET, metavar="DATA_SET"
+    vocabulary: Path | None = _data_set_flag(
+        None, "a prepared data set, for --encode_only", metavar="DATA_SET"
     )
-    vocabulary_only: bool = flag(
+    vocabulary_only: bool = _data_set_flag(
         False,
         "write the vocabulary without the rows, for --encode_only --vocabulary",
-        _DATA_SET,
+        needs=(excludes("encode_only"),),
     )
     engine: str = flag(
         "duckdb",
@@ -111,6 +134,10 @@ class CriteoOptions(SparkMachineOptions):
     )
 
     def __post_init__(self):
+        if isinstance(self.frequency_threshold, tuple):
+            threshold, of_columns = self.frequency_threshold
+            object.__setattr__(self, "frequency_threshold", threshold)
+            object.__setattr__(self, "column_thresholds", of_columns)
         super().__post_init__()
         for threshold in (self.frequency_threshold, *dict(self.column_thresholds).values()):
             if threshold < 0:
@@ -167,66 +194,12 @@ class CriteoOptions(SparkMachineOptions):
             )
 
 
-def parse_thresholds(text: str) -> tuple[int, tuple[tuple[int, int], ...]]:
-    """ "15" -> (15, ()); "15,5:30" -> (15, ((5, 30),)): 30 for column cat_5, 15 for the others."""
-    match = re.fullmatch(r"\s*(-?\d+)\s*((?:,\s*\d+\s*:\s*-?\d+\s*)*)", text)
-    if not match:
-        raise ValueError(
-            f"--frequency_threshold {text!r}: expected one number for all columns, like 15, "
-            "optionally followed by others, like 15,5:30 (30 for cat_5)"
-        )
-    pairs = [tuple(map(int, pair.split(":"))) for pair in match[2].split(",")[1:]]
-    for column, _ in pairs:
-        if column >= NUM_CATEGORICAL:
-            raise ValueError(
-                f"--frequency_threshold {text!r} names column {column}; the categorical columns "
-                f"are 0 to {NUM_CATEGORICAL - 1} (field N of a line, counted from 0, is column "
-                f"N - {1 + NUM_NUMERICAL})"
-            )
-        if [other for other, _ in pairs].count(column) > 1:
-            raise ValueError(f"--frequency_threshold {text!r} names column {column} twice")
-    return int(match[1]), tuple(sorted(pairs))
-
-
 def parse(argv: list[str] | None = None) -> CriteoOptions:
     """Reads the command line; raises ValueError as `CriteoOptions` does."""
-    flags = passed_flags(_parser(), argv)
-    if flags.get("on_bad_line") == "error":  # the default
-        del flags["on_bad_line"]
-    refuse_unread_flags(flags, _unread(flags))
-    if "frequency_threshold" in flags:
-        threshold, flags["column_thresholds"] = parse_thresholds(flags["frequency_threshold"])
-        flags["frequency_threshold"] = threshold
-    if "days" in flags:
-        flags["days"] = parse_days(flags["days"])
-    if flags.get("vocabulary_days") not in (None, TRAINING_ROWS):
-        flags["vocabulary_days"] = parse_days(flags["vocabulary_days"])
-    return CriteoOptions(**complete_machine_flags(flags))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m preproc.criteo",
-        description="Prepares raw Criteo click logs for training: split binaries train/, "
-        "validation/ and test/ with a feature_spec.yaml. A killed run resumes where it was.",
-        allow_abbrev=False,
+    return command.parse(
+        CriteoOptions,
+        argv,
+        "preproc.criteo",
+        "Prepares raw Criteo click logs for training: split binaries train/, validation/ and test/ "
+        "with a feature_spec.yaml. A killed run resumes where it was.",
     )
-    add_flags(parser, CriteoOptions)
-    return parser
-
-
-_VOCABULARY_FLAGS = ("frequency_threshold", "vocabulary_days", "bin_numericals")
-_SPLIT_FLAGS = ("holdout_fraction", "validation_fraction", "output_ordering", "seed")
-
-
-def _unread(flags: dict) -> Iterator[tuple[str, str]]:
-    yield from unread_spark_flags(CriteoOptions, flags)
-    if "encode_only" in flags:
-        reader = "a preparation without --encode_only"
-        specified = f"{reader}: the data set of --vocabulary specifies it"
-        yield from ((name, specified) for name in _VOCABULARY_FLAGS)
-        yield from ((name, reader) for name in (*_SPLIT_FLAGS, "vocabulary_only"))
-    if "vocabulary_only" in flags:
-        yield from ((name, "a preparation of rows") for name in _SPLIT_FLAGS)
-    if flags.get("output_ordering") in ("input", "any"):
-        yield "seed", "--output_ordering total_random or day_random"

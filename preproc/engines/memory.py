@@ -14,7 +14,7 @@ def parse_bytes(text: str) -> int:
     size = float(match[1]) * unit if match else 0
     if not MIN_BYTES <= size <= MOST_BYTES:
         raise ValueError(
-            f"--memory_limit is '{text:.40}'; expected a size like 1GB, from "
-            f"{MIN_BYTES >> 20}MiB to {MOST_BYTES >> 30}GiB"
+            f"expected a size like 1GB, from {MIN_BYTES >> 20}MiB to {MOST_BYTES >> 30}GiB, got "
+            f"'{text:.40}'"
         )
     return round(size)

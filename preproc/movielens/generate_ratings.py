@@ -10,19 +10,20 @@ python -m preproc.movielens.generate_ratings --output raw --ratings 1000000
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from config.command import CommandOptions, parse
+from config.flag import flag
 from dataloading.keys.distinct import distinct
-from preproc.generators import generator_flags, group_bounds, settle_size
+from preproc.generators import group_bounds, settle_size
 from runtime.cli import exit_status
 from runtime.files.disk import write_errors_name
 from runtime.files.outputs import output_file
-from runtime.options import flag
 
 RATINGS = "ratings.csv"
 HEADER = b"userId,movieId,rating,timestamp\n"
@@ -41,7 +42,7 @@ _BLOCK_RATINGS = 1 << 20  # made at a time
 
 
 @dataclass(frozen=True)
-class RatingSizes:
+class RatingSizes(CommandOptions):
     """Numbers of ratings, users and movies; raises ValueError for one out of range."""
 
     ratings: int = flag(1_000_000, "number of ratings")
@@ -51,6 +52,7 @@ class RatingSizes:
     )
 
     def __post_init__(self):
+        super().__post_init__()
         movies = int(_MOVIES_PER_ROOT * max(0, self.ratings) ** 0.5)
         reason = "a user rates half of them at most"
         settle_size(self, "movies", movies, _MOST_SHARE * LEAST_RATINGS, 1 << 30, reason)
@@ -190,22 +192,24 @@ def _different_movies(
     return keys % movies.num_movies
 
 
+@dataclass(frozen=True, kw_only=True)
+class RatingOptions(RatingSizes):
+    """Numbers, seed and folder of the files."""
+
+    output: Path = flag(MISSING, f"folder for {RATINGS}; made if absent")
+    seed: int = flag(0, "other seeds give other content", at_least=0)
+    overwrite: bool = flag(False, f"replace a {RATINGS} that is there, at the end")
+
+
 def main(argv: list[str] | None = None) -> int:
     """Writes ratings.csv into a folder; returns the exit status."""
 
     def work() -> None:
-        flags = generator_flags(
-            "movielens.generate_ratings",
-            RatingSizes,
-            f"folder for {RATINGS}; made if absent",
-            argv,
-            overwrite=f"replace a {RATINGS} that is there, at the end",
-        )
-        sizes = flags["sizes"]
-        path = generate(flags["output"], sizes, flags["seed"], flags["overwrite"])
+        options = parse(RatingOptions, argv, "preproc.movielens.generate_ratings", __doc__)
+        path = generate(options.output, options, options.seed, options.overwrite)
         print(
-            f"{sizes.ratings:,} ratings by {sizes.users:,} users of {sizes.movies:,} movies in "
-            f"{path}"
+            f"{options.ratings:,} ratings by {options.users:,} users of {options.movies:,} movies "
+            f"in {path}"
         )
 
     return exit_status(work, "interrupted; nothing was made")

@@ -1,29 +1,29 @@
 """Settings of the preparation of ratings, and the flags that set them."""
 
-import argparse
+import dataclasses
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
+from config import command
+from config.command import flag_name, flags_of
+from config.flag import flag, not_read, requires
 from preproc.arguments import (
     MISSING_HELP,
-    SPARK,
-    SparkMachineOptions,
+    MachineOptions,
     check_columns,
-    complete_machine_flags,
     parse_delimiter,
     parse_missing,
-    passed_flags,
-    refuse_unread_flags,
-    unread_spark_flags,
 )
 from preproc.checks.report import STRICT_HELP
 from preproc.encoding.columns import MISSING_VALUES
-from preproc.movielens.source_files import DAT, NCF, Source, find_source
-from runtime.options import add_flags, flag, flags_of
+from preproc.movielens.source_files import NCF, Source, find_source
+from preproc.sources.chunk import CSV
+
+_CSV = "CSV"  # group of flags
 
 
 @dataclass(frozen=True)
-class MovieLensOptions(SparkMachineOptions):
+class MovieLensOptions(MachineOptions):
     """One run; `python -m preproc.movielens --help` describes each field.
 
     valid_negative: None stands for as many as the paper's test file has.
@@ -32,24 +32,38 @@ class MovieLensOptions(SparkMachineOptions):
         ValueError: a value out of range, or flags that contradict each other.
     """
 
-    source: Source
+    input: tuple[Path, ...] = flag(
+        MISSING,
+        "files of one log, a folder with one or with its part files (CSV), or a pattern. "
+        "*.dat is read as user::item::rating::time; *.train.rating and *.train.pairs.tsv as the "
+        "NCF paper's (with *.test.rating and *.test.negative in the same folder); "
+        "any other name as CSV with a header",
+        alias="--path",
+        spaced=True,
+        metavar="FILE",
+    )
     output: Path = flag(MISSING, "new folder; appears when complete")
-    user_column: str = flag("userId", "of CSV: who: integers or text", "CSV")
-    item_column: str = flag("movieId", "of CSV: what: integers or text", "CSV")
+    user_column: str = flag("userId", "of CSV: who: integers or text", _CSV)
+    item_column: str = flag("movieId", "of CSV: what: integers or text", _CSV)
     timestamp_column: str = flag(
         "timestamp",
         "of CSV: when: numbers, or times like 2014-07-23 12:30:00 in UTC. "
         "Interactions of a user at the same time keep the order of their rows; where that is by "
         "item, it is drawn at random",
-        "CSV",
+        _CSV,
     )
     delimiter: str = flag(
-        ",", "of CSV: a character, or 'tab' (default ',')", "CSV", type=parse_delimiter
+        ",", "of CSV: a character, or 'tab' (default ',')", _CSV, parse=parse_delimiter
     )
     missing_values: tuple[str, ...] = flag(
-        MISSING_VALUES, MISSING_HELP, type=parse_missing, nargs=None, metavar="TEXTS"
+        MISSING_VALUES, MISSING_HELP, parse=parse_missing, metavar="TEXTS"
     )
-    rating_column: str = flag("rating", "of CSV: how much, for --min_rating: numbers", "CSV")
+    rating_column: str = flag(
+        "rating",
+        "of CSV: how much, for --min_rating: numbers",
+        _CSV,
+        needs=(requires("min_rating"),),
+    )
     min_rating: float | None = flag(
         None, "leave out interactions with a lower rating (default: all count)"
     )
@@ -83,9 +97,13 @@ class MovieLensOptions(SparkMachineOptions):
         "this machine draws the negatives); both give the same files",
         choices=("duckdb", "spark"),
     )
+    source: Source = dataclasses.field(init=False)  # what --input names
 
     def __post_init__(self):
         super().__post_init__()
+        object.__setattr__(self, "source", find_source(self.input))
+        if self.valid_negative is None and self.source.form != NCF:
+            object.__setattr__(self, "valid_negative", 100)
         least = 3 if self.validation else 2
         if self.min_ratings < least:
             raise ValueError(
@@ -96,74 +114,42 @@ class MovieLensOptions(SparkMachineOptions):
         names = ("user_column", "item_column", "timestamp_column")
         check_columns(self.delimiter, {name: getattr(self, name) for name in names})
 
+    def check_passed(self, passed: frozenset[str]) -> None:
+        """Raises ValueError for a flag that the form of the files leaves without effect."""
+        super().check_passed(passed)
+        unread = {}
+        if self.source.form == NCF:
+            unread = dict.fromkeys(_LOG_FLAGS, "with a log of interactions")
+            if not self.validation:
+                unread |= dict.fromkeys(_DRAWN_FLAGS, "with a log of interactions or --validation")
+        if self.source.form != CSV:
+            unread |= {field.name: "with CSV files" for field in flags_of(type(self), _CSV)}
+        for name in unread.keys() & passed:
+            raise not_read(flag_name(name), f"{unread[name]}, not {self.source.files[0]}")
+
+
+# Not read with the NCF paper's files, and not without --validation.
+_LOG_FLAGS = (
+    *("missing_values", "min_rating", "strict", "min_ratings", "threads", "memory_limit_bytes"),
+    *("engine", "master", "spark_conf"),
+)
+_DRAWN_FLAGS = ("valid_negative", "seed", "nvidia_negatives")
+
 
 def parse(argv: list[str] | None = None) -> MovieLensOptions:
     """Reads the command line and finds the input files; raises ValueError as they do."""
-    flags = passed_flags(_parser(), argv)
-    refuse_unread_flags(flags, unread_spark_flags(MovieLensOptions, flags))
-    if "min_rating" not in flags:
-        refuse_unread_flags(flags, [("rating_column", "--min_rating")])
-    source = find_source(flags.pop("input"))
-    _check_read(flags, source)
-    if source.form != NCF:
-        flags.setdefault("valid_negative", 100)
-    return MovieLensOptions(source=source, **complete_machine_flags(flags))
-
-
-_COLUMN_FLAGS = flags_of(MovieLensOptions, "CSV")
-_SPARK_FLAGS = ("engine", *flags_of(MovieLensOptions, SPARK))
-_LOG_FLAGS = (
-    *_COLUMN_FLAGS,
-    "missing_values",
-    "min_rating",
-    "strict",
-    "min_ratings",
-    "threads",
-    "memory_limit",
-    *_SPARK_FLAGS,
-)
-
-
-def _check_read(flags: dict, source: Source) -> None:
-    unread, what = {}, "with the NCF paper's files"
-    if source.form == DAT:
-        unread = dict.fromkeys(_COLUMN_FLAGS, "with user::item::rating::time")
-    elif source.form == NCF:
-        unread = dict.fromkeys(_LOG_FLAGS, what)
-        if "validation" not in flags:
-            drawn = ("valid_negative", "seed", "nvidia_negatives")
-            unread |= dict.fromkeys(drawn, f"{what} without --validation")
-    for name, where in unread.items():
-        if name in flags:
-            raise ValueError(f"--{name} is not read {where} ({source.files[0]}); leave it out")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m preproc.movielens",
-        description="Prepares ratings, or any log of who touched what when, for NCF: the last "
+    return command.parse(
+        MovieLensOptions,
+        argv,
+        "preproc.movielens",
+        "Prepares ratings, or any log of who touched what when, for NCF: the last "
         "interaction of each user becomes a candidate list with items that the user never touched "
         "(test/), all others are trained on (train/). What a rating was does not matter, unless "
         "--min_rating is passed. Where (user, item) occurs more than once, its first time counts "
         "and the others are dropped.",
-        epilog="The NCF paper's files keep their ids, rows and stored negatives; in train.rating "
+        "The NCF paper's files keep their ids, rows and stored negatives; in train.rating "
         "only a (user, item) that was there before is dropped. Files are UTF-8, *.gz is gzip. A "
         "bad line is an error; empty lines mean nothing. "
         "What does not fit into --memory_limit goes to --temp_dir, except for 16 bytes per "
         "interaction, 4 per negative and 320 MiB.",
-        allow_abbrev=False,
     )
-    parser.add_argument(
-        "--input",
-        "--path",
-        type=Path,
-        required=True,
-        nargs="+",
-        metavar="FILE",
-        help="files of one log, a folder with one or with its part files (CSV), or a pattern. "
-        "*.dat is read as user::item::rating::time; *.train.rating and *.train.pairs.tsv as the "
-        "NCF paper's (with *.test.rating and *.test.negative in the same folder); "
-        "any other name as CSV with a header",
-    )
-    add_flags(parser, MovieLensOptions)
-    return parser

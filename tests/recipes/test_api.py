@@ -167,7 +167,7 @@ def test_errors(rows, tmp_path):
         ({"batch_sise": 1}, "'batch_sise'. Did you mean: batch_size"),
         ({"batch_size": "x"}, "invalid literal"),
         ({"epochs": True}, "invalid literal"),
-        ({"batch_size": 0}, "--batch_size must be at least 1, got 0"),
+        ({"batch_size": 0}, "--batch_size: expected at least 1, got 0"),
         ({"mode": "eval"}, "mode='eval'"),
         ({"plan_only": True}, "--plan_only is of the command line"),
         ({"dataset_path": tmp_path}, "feature_spec.yaml"),

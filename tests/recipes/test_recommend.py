@@ -158,7 +158,7 @@ def test_tied_items(rows, model, tmp_path, monkeypatch):
         ("user\nu7\nu8\n", (), "--users .*: row 2: expected one of the 60 values of 'user'"),
         ("user\n", (), "--users .*: expected rows of a column 'user', got no row"),
         ("name\nu7\n", (), "--users .*: expected rows of a column 'user', got the columns name"),
-        ("user\nu7\n", ("--top=0",), "--top must be at least 1"),
+        ("user\nu7\n", ("--top=0",), "--top: expected at least 1"),
         (None, (), "--users .*: expected a .csv or .parquet file"),
         ("user\nu7\n", ("--predictions_path=a.npy",), "ends with '.npy'"),
         ("user\nu7\n", ("--predictions_path=",), "--mode recommend needs a file"),

@@ -155,7 +155,7 @@ def test_divergence_during_save(tiny, tmp_path, monkeypatch, capsys):
         ("--resume=a --restore_checkpoint_path=b", "pass only one of them"),
         ("--resume=auto --save_checkpoint_path=m --dataset_path=", "--dataset_path is missing"),
         ("--checkpoint_every=5", "only read with --save_checkpoint_path"),
-        ("--checkpoint_every_minutes=0 --resume=a", "--checkpoint_every_minutes must be above 0"),
+        ("--checkpoint_every_minutes=0 --resume=a", "--checkpoint_every_minutes: expected above 0"),
         ("--mode=predict --restore_checkpoint_path=a", "needs a file for the scores"),
         ("--predictions_path=a.npy", "only read with --mode predict"),
     ],

@@ -4,12 +4,13 @@ import os
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
+from config.command import CommandOptions
+from config.flag import flag
 from preproc.encoding.extension import DISTRIBUTIONS
-from runtime.options import check_limits, flag
 
 
 @dataclass(frozen=True)
-class MultiHotOptions:
+class MultiHotOptions(CommandOptions):
     """One run; `python -m preproc.criteo.multi_hot --help` describes each field.
 
     Raises:
@@ -29,14 +30,12 @@ class MultiHotOptions:
         None,
         "ids per sample of each feature, or one number for all (default: those of MLPerf)",
         alias="--multi_hot_sizes",
-        type=str,
     )
     cardinalities: str | None = flag(
         None,
         "rows of each table; ids are taken modulo these (default: those of the data set; for .npy "
         "files those of MLPerf)",
         alias="--num_embeddings_per_feature",
-        type=str,
     )
     distribution: str = flag(
         "uniform",
@@ -45,15 +44,12 @@ class MultiHotOptions:
         choices=DISTRIBUTIONS,
     )
     processes: int = flag(
-        len(os.sched_getaffinity(0)), "processes (default: the available cores)", at_least=1
+        lambda: len(os.sched_getaffinity(0)), "processes (default: the available cores)", at_least=1
     )
     overwrite: bool = flag(False, "replace an earlier data set in --output")
     copy_labels_and_dense: bool = flag(
         False, "no effect: labels and numerical features are always part of the data set"
     )
-
-    def __post_init__(self):
-        check_limits(self)
 
     def numbers(self, name: str, count: int) -> list[int] | None:
         """Returns the values of a flag, one for each of `count` features.

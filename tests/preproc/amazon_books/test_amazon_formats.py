@@ -7,7 +7,7 @@ import pytest
 from dataloading.spec.data_checks import WARNING, read_findings
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.amazon_books.__main__ import main
-from preproc.amazon_books.arguments import parse
+from preproc.amazon_books.options import parse
 from preproc.amazon_books.prepare import prepare
 from preproc.encoding.encoder import Encoder
 

@@ -11,7 +11,7 @@ import pytest
 from dataloading.histories.dataset import SequenceDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.amazon_books import parquet_to_tfrecord
-from preproc.amazon_books.arguments import parse
+from preproc.amazon_books.options import parse
 from preproc.amazon_books.prepare import prepare
 from preproc.encoding.encoder import Encoder
 from tests.preproc.amazon_books import amazon_reference as reference

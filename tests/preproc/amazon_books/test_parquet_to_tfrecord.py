@@ -328,8 +328,3 @@ def test_environment_without_tensorflow(source, tmp_path, capsys, monkeypatch):
     assert convert(source, tmp_path / "out") == 2
     assert "expected TensorFlow" in capsys.readouterr().err
     assert os.listdir(tmp_path) == ["in"]
-
-
-def test_abbreviated_flags(source, tmp_path):
-    with pytest.raises(SystemExit):
-        convert(source, tmp_path / "out2", "--prebatch_train", "4")

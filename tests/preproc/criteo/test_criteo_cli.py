@@ -1,6 +1,5 @@
 """Command lines of the tools, in processes of their own."""
 
-import dataclasses
 import gzip
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import pytest
 
 from preproc.criteo import __main__, generate_logs
 from preproc.criteo import options as arguments
-from preproc.criteo.options import CriteoOptions
 from runtime.cli import USER_ERROR
 from tests.preproc.criteo import criteo_reference as reference
 
@@ -71,13 +69,6 @@ def test_unwritable_output_of_the_generator(tmp_path, capsys):
     file.touch()
     assert generate_logs.main(["--output", str(file / "raw")]) == USER_ERROR
     assert capsys.readouterr().err.startswith("error: --output ")
-
-
-def test_flags_in_help():
-    actions = arguments._parser()._actions
-    flags = {action.option_strings[0] for action in actions} - {"-h", "--memory_limit"}
-    fields = {f"--{field.name}" for field in dataclasses.fields(CriteoOptions)}
-    assert flags == fields - {"--memory_limit_bytes", "--column_thresholds"}
 
 
 @pytest.mark.parametrize(

@@ -180,4 +180,4 @@ def test_unread_flags(tmp_path, refused, name, flag, value):
     for each in (name, "x.test.rating", "x.test.negative"):
         (tmp_path / each).touch()
     messages = refused("--input", tmp_path / name, f"--{flag}", value)
-    assert f"--{flag} is not read with" in messages and str(tmp_path / name) in messages
+    assert f"--{flag} is only read with" in messages and str(tmp_path / name) in messages

@@ -56,7 +56,7 @@ def arguments(folder, *flags, rate="log:1e-3..1e-1"):
         ("-- --learning_rate=1", "--param learning_rate: "),
         ("-- --eval_mapping=train", "expected a split 'validation' .* got 'train'"),
         ("-- --no_such_flag=1", "Unknown command line flag 'no_such_flag'"),
-        ("--param=weight_decay=float:-1..1", "--weight_decay must be"),
+        ("--param=weight_decay=float:-1..1", "--weight_decay: expected"),
         ("--param=mode=choice:train,eval", "--param mode: "),
         ("--param=eval_mapping=choice:test,train", "--param eval_mapping: "),
         ("--param=dataset_path=choice:a,b", "--param dataset_path: "),

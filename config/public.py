@@ -1,0 +1,39 @@
+"""Command-line flags as typed sections: `parse` reads a command line into a `Config`.
+
+Each flag is defined once, as a field of a section in config/sections/. A recipe changes defaults
+by name (`parse(argv, "dcnv2", defaults={"optimizer": "adam"})`) and never repeats a definition.
+Below `main.py` no module sees absl: modules take the values that they need from the `Config`.
+"""
+
+from config.command_line import flag_names, parse
+from config.config import Config, flag_types, flags_with
+from config.flag import FIXED, OWN
+from config.help import usage
+from config.sections.checkpoint import CheckpointConfig
+from config.sections.data import is_drawn_from_flags
+from config.sections.device import DeviceConfig, read_loss_scale
+from config.sections.logs import LogConfig
+from config.sections.model import canonical_value, parse_embedding_dims
+from config.sections.optimizer import OptimizerConfig
+from config.sections.run import TERABYTE, RunConfig
+
+__all__ = [
+    "FIXED",
+    "OWN",
+    "TERABYTE",
+    "CheckpointConfig",
+    "Config",
+    "DeviceConfig",
+    "LogConfig",
+    "OptimizerConfig",
+    "RunConfig",
+    "canonical_value",
+    "flag_names",
+    "flag_types",
+    "flags_with",
+    "is_drawn_from_flags",
+    "parse",
+    "parse_embedding_dims",
+    "read_loss_scale",
+    "usage",
+]
