@@ -145,6 +145,7 @@ def _unread_by_deployment(flags: Flags) -> dict[str, str]:
 
 
 _SERVED = "the server describes the tensors of its model"
+_BY_GRPC = "tensors pass through gRPC, not through shared memory"
 
 DEPLOY = FlagNames(
     same={
@@ -167,26 +168,13 @@ _ORIGINAL_LATENCY = {
     "--batch_sizes": ["256,512,1024,2048,4096,8192,16384,32768"],
     "--measurement_request_count": ["20"],
     "--measurement_interval": ["1000"],
-    "--evaluation_mode": ["offline"],
-    "--offline_mode": ["system"],
     "--num_benchmark_samples": ["262144"],
 }
-
-
-def _complete_latency(flags: Flags) -> Flags:
-    complete = _ORIGINAL_LATENCY | flags if "--sparse_format" in flags else dict(flags)
-    mode = complete.pop("--evaluation_mode", ["offline"])
-    if mode not in (["offline"], ["online"]):
-        raise ValueError(f"--evaluation_mode: expected offline or online, got {' '.join(mode)!r}")
-    if mode == ["online"]:
-        complete["--offline_mode"] = ["none"]
-    return complete
 
 
 LATENCY = FlagNames(
     same={
         "--measurement_request_count": "--requests",
-        "--offline_mode": "--shared_memory",
         "--timeout": "--timeout_s",
     },
     converted={
@@ -195,13 +183,16 @@ LATENCY = FlagNames(
     },
     ignored={
         "--measurement_mode": "a measurement has both --requests and --seconds at least",
+        "--evaluation_mode": _BY_GRPC,
+        "--offline_mode": _BY_GRPC,
+        "--output_shared_memory_size": _BY_GRPC,
         "--warmup": "--warmup_seconds of requests precede each measurement",
         "-v": "everything is printed",
         "--verbose": "everything is printed",
         "--sparse_format": _SERVED,
     },
     lists=("--batch_sizes", "--concurrency"),
-    complete=_complete_latency,
+    complete=lambda flags: (_ORIGINAL_LATENCY if "--sparse_format" in flags else {}) | flags,
 )
 # Defaults of the original evaluation, which requires --sparse_input_format. One request after the
 # other is in flight there.

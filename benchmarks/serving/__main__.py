@@ -82,8 +82,7 @@ def _measure_turn(model: tuple, traffic: Traffic) -> Timing:
     """Asks a model (url, name, rows), after a warm-up."""
     batch_size, in_flight, requests = traffic
     if batch_size < OWN_CLIENT_FROM:
-        defaults = perf_analyzer.PerfAnalyzerOptions()
-        return perf_analyzer.measure(*model, batch_size, in_flight, requests, defaults)
+        return perf_analyzer.measure(*model, batch_size, in_flight, requests)
     with ClosedLoop(*model, batch_size, in_flight) as loop:
         loop.run(0, min_requests=2 * in_flight)
         return loop.run(0, min_requests=requests)

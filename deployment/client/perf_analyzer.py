@@ -5,15 +5,11 @@ size x concurrency copies, at about 2 million per second. So it gets few rows fo
 """
 
 import base64
-import fcntl
 import json
-import os
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,28 +20,7 @@ from deployment.serving.interface import ENCODED
 
 PROGRAM = ENVIRONMENT / "bin/perf_analyzer"
 
-NO_SHARED_MEMORY, SYSTEM, CUDA = "none", "system", "cuda"
-
 _MAX_COPIES = 2**23  # of rows: seconds
-_MAX_RUNS = 3  # of a measurement whose profile is incomplete
-
-
-class PerfAnalyzerOptions(NamedTuple):
-    """Options of all measurements.
-
-    Attributes:
-        version: version of the model; empty: the newest.
-        shared_memory: memory through which tensors pass, on the server's machine: `SYSTEM`, `CUDA`
-            or `NO_SHARED_MEMORY`.
-        output_shared_memory_size: bytes of that memory for an answer.
-        timeout_s: limit of a measurement; None: no limit.
-    """
-
-    tensors: ServedTensors = NATIVE
-    version: str = ""
-    shared_memory: str = NO_SHARED_MEMORY
-    output_shared_memory_size: int = 524_288
-    timeout_s: float | None = None
 
 
 def works() -> bool:
@@ -68,19 +43,25 @@ def measure(
     batch_size: int,
     concurrency: int,
     requests: int,
-    options: PerfAnalyzerOptions,
+    *,
+    tensors: ServedTensors = NATIVE,
+    version: str = "",
+    timeout_s: float | None = None,
 ) -> Timing:
     """Measures a number of requests of `batch_size` rows, of which `concurrency` are in flight.
 
-    Of `rows`, tensors by name, only the first are sent if preparing all takes too long. A
-    measurement is repeated if perf_analyzer ends without the times of its requests.
+    Of `rows`, tensors by name, only the first are sent if preparing all takes too long.
+
+    Args:
+        version: version of the model; empty: the newest.
+        timeout_s: limit of a measurement; None: no limit.
 
     Raises:
         ValueError: it failed, for example because a request was refused.
     """
     num_rows = max(batch_size, _MAX_COPIES // (batch_size * concurrency))
     num_rows = min(num_rows, len(next(iter(rows.values()))))
-    steps, shapes = _steps(options.tensors, rows, num_rows, batch_size)
+    steps, shapes = _steps(tensors, rows, num_rows, batch_size)
     with tempfile.TemporaryDirectory() as folder:
         data, profile = Path(folder, "data.json"), Path(folder, "profile.json")
         data.write_text(json.dumps({"data": steps}))
@@ -94,16 +75,12 @@ def measure(
             "--request-count": requests,
             "--profile-export-file": profile,
         }
-        flags |= {"-x": options.version} if options.version else {}
-        if options.tensors.are_encoded:
+        flags |= {"-x": version} if version else {}
+        if tensors.are_encoded:
             flags["--request-parameter"] = f"{ENCODED}:true:bool"
-        if options.shared_memory != NO_SHARED_MEMORY:
-            flags["--shared-memory"] = options.shared_memory
-            flags["--output-shared-memory-size"] = options.output_shared_memory_size
         arguments = [str(part) for flag in flags.items() for part in flag]
         arguments += [part for shape in shapes for part in ("--shape", shape)]
-        with _turn() if options.shared_memory == SYSTEM else nullcontext():
-            answered = _profiled_requests(arguments, model_name, profile, options.timeout_s)
+        answered = _profiled_requests(arguments, model_name, profile, timeout_s)
     # Times of sending and answering in ns. Its own throughput includes its waiting after the last
     # answer.
     times = [(r["timestamp"], r["response_timestamps"][-1]) for r in answered]
@@ -114,44 +91,30 @@ def measure(
 def _profiled_requests(
     arguments: list[str], model_name: str, profile: Path, timeout_s: float | None
 ) -> list[dict]:
-    """Runs perf_analyzer, up to `_MAX_RUNS` times, and returns the requests of its profile.
+    """Runs perf_analyzer and returns the requests of its profile.
 
     A profile contains tensors, and ends before the first value that is not finite, without a
-    message and with status 0; one of less than 64 KiB is then empty. In place of a tensor in shared
-    memory it contains other memory, as FP32 sometimes NaN: in 14 of 750 runs.
+    message and with status 0; one of less than 64 KiB is then empty.
     """
-    for _ in range(_MAX_RUNS):
-        profile.unlink(missing_ok=True)
-        try:
-            done = _run(arguments, timeout_s)
-        except subprocess.TimeoutExpired:
-            raise ValueError(
-                f"--timeout_s {timeout_s:g}: perf_analyzer did not end before: choose a longer "
-                "time, or fewer --requests"
-            ) from None
-        message = " ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-5:])
-        if done.returncode or not profile.exists():
-            raise ValueError(f"perf_analyzer could not measure {model_name}: {message}")
-        with suppress(json.JSONDecodeError):
-            # Texts of a batch are written with their binary lengths.
-            content = profile.read_text("utf-8", errors="replace")
-            (experiment,) = json.loads(content)["experiments"]
-            return experiment["requests"]
-    raise ValueError(
-        f"perf_analyzer wrote an incomplete profile of {model_name} in {_MAX_RUNS} runs: it cannot "
-        f"write inputs or scores that are not finite: choose --client own. Its output: {message}"
-    )
-
-
-@contextmanager
-def _turn() -> Iterator[None]:
-    """Waits for other measurements on this machine: perf_analyzer names memory like tensors."""
-    memory = os.open("/dev/shm", os.O_RDONLY)
     try:
-        fcntl.flock(memory, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(memory)
+        done = _run(arguments, timeout_s)
+    except subprocess.TimeoutExpired:
+        raise ValueError(
+            f"--timeout_s {timeout_s:g}: perf_analyzer did not end before: choose a longer time, "
+            "or fewer --requests"
+        ) from None
+    message = " ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-5:])
+    if done.returncode or not profile.exists():
+        raise ValueError(f"perf_analyzer could not measure {model_name}: {message}")
+    try:
+        # Texts of a batch are written with their binary lengths.
+        (experiment,) = json.loads(profile.read_text("utf-8", errors="replace"))["experiments"]
+    except json.JSONDecodeError:
+        raise ValueError(
+            f"perf_analyzer wrote an incomplete profile of {model_name}: it cannot write inputs or "
+            f"scores that are not finite: choose --client own. Its output: {message}"
+        ) from None
+    return experiment["requests"]
 
 
 def _steps(

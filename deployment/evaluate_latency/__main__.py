@@ -22,7 +22,6 @@ from deployment.client.closed_loop import ClosedLoop
 from deployment.client.drawn_requests import drawn_request
 from deployment.client.drawn_rows import drawn_rows
 from deployment.client.latency_statistics import Measurement, table, write_csv, write_original_csv
-from deployment.client.perf_analyzer import CUDA, NO_SHARED_MEMORY, SYSTEM, PerfAnalyzerOptions
 from deployment.client.served_tensors import served_tensors
 from deployment.model.serving_spec import ServingSpec
 from deployment.option_checks import (
@@ -46,7 +45,6 @@ _MINIMUM = {
     "wait_s": 0,
     "timeout_s": 1e-6,
     "num_benchmark_samples": 1,
-    "output_shared_memory_size": 1,
 }
 _MAX_ROWS = 65_536  # of all requests, unless a single one has more
 _MAX_CONCURRENCY = 1024  # each request in flight has its own thread and connection
@@ -148,16 +146,9 @@ class _MeasuredModel:
             if client == PERF_ANALYZER:
                 # It takes a number of requests, not of seconds: that of the warm-up rate.
                 number = round(options.seconds * warm.requests / warm.elapsed_s)
-                timed = perf_analyzer.measure(
-                    *request,
-                    max(options.requests, number),
-                    PerfAnalyzerOptions(
-                        **same,
-                        shared_memory=options.shared_memory,
-                        output_shared_memory_size=options.output_shared_memory_size,
-                        timeout_s=options.timeout_s,
-                    ),
-                )
+                number = max(options.requests, number)
+                timeout_s = options.timeout_s
+                timed = perf_analyzer.measure(*request, number, **same, timeout_s=timeout_s)
             else:
                 timed = loop.run(options.seconds, options.requests, options.timeout_s)
             after, whole_after = runs.statistics(), whole.statistics()
@@ -263,14 +254,6 @@ def _parser() -> argparse.ArgumentParser:
         help="client; auto: perf_analyzer if it starts and prepares requests within seconds (batch "
         "size^2 x concurrency up to 8 million), else our own client",
     )
-    add(
-        "--shared_memory",
-        default=NO_SHARED_MEMORY,
-        choices=(NO_SHARED_MEMORY, SYSTEM, CUDA),
-        help="pass tensors through memory that perf_analyzer and the server share",
-    )
-    size = "bytes of that memory for an answer"
-    add("--output_shared_memory_size", type=int, default=524_288, help=size)
     add("--result_path", type=Path, help="CSV file with the columns of NVIDIA's tool, too")
     add(
         "--output",

@@ -91,7 +91,7 @@ COMMANDS = [
         "latency",
         HPS,
         {"batch_sizes": tuple(2**n for n in range(8, 16)), "concurrency": (1,), "requests": 20}
-        | {"seconds": 1.0, "shared_memory": "system", "output_shared_memory_size": 524288}
+        | {"seconds": 1.0}
         | {"num_benchmark_samples": 2**18, "url": "127.0.0.1:8001", "timeout_s": None}
         | {"model_version": None, "dataset_type": "tf_raw", "feature_spec": "feature_spec.yaml"},
     ),
@@ -99,10 +99,9 @@ COMMANDS = [
         "latency",
         HPS + "--evaluation-mode online --offline-mode cuda --timeout 60 --model-version 2 "
         "--num-benchmark-samples 9 --output-shared-memory-size 4",
-        {"shared_memory": "none", "timeout_s": 60.0, "model_version": "2"}
-        | {"num_benchmark_samples": 9, "output_shared_memory_size": 4},
+        {"timeout_s": 60.0, "model_version": "2", "num_benchmark_samples": 9},
     ),
-    ("latency", "--offline-mode cuda", {"shared_memory": "cuda", "batch_sizes": (1, 64, 2048)}),
+    ("latency", "--offline-mode cuda", {"batch_sizes": (1, 64, 2048)}),
     (
         "accuracy",
         "--max_steps 3 --checkpoint_dir c --test_on_train --server-url grpc://host:8001",
@@ -166,7 +165,6 @@ def test_limit_of_steps():
         (deploy, "--num_gpus", "0"),
         (deploy, "--sparse_format", "onnx"),
         (evaluate_latency, "--server_url", "somewhere"),
-        (evaluate_latency, "--evaluation_mode", "both"),
     ],
 )
 def test_invalid_values(tool, flag, value, capsys):
