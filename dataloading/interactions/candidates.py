@@ -100,11 +100,6 @@ class CandidateDataset:
         Args:
             start_sample: global rows to leave out, whole candidate lists.
         """
-        if start_sample % self.list_length:
-            raise ValueError(
-                f"start_sample is {start_sample}; expected multiples of the {self.list_length} "
-                "rows of a candidate list"
-            )
         return self._batches.dataset(epoch, start_sample // self.list_length)
 
     def _arrange(self, batch: Batch) -> Batch:

@@ -22,7 +22,7 @@ from dataloading.interactions.keyed_permutation import (
 from dataloading.interactions.stored import num_users_and_items, read_training_rows
 from dataloading.pipeline.batch import Batch, InteractionInputs
 from dataloading.pipeline.sample_dataset import dataset_of
-from dataloading.pipeline.shuffle import check_position, check_shares
+from dataloading.pipeline.shuffle import check_shares
 from dataloading.spec.feature_spec import FeatureSpec
 
 if TYPE_CHECKING:
@@ -122,7 +122,6 @@ class SampledInteractions:
 
     def dataset(self, epoch: int = 0, start_sample: int = 0) -> tf.data.Dataset:
         """Returns a dataset of `Batch(Draw, None, None)`, the inputs of `samples`."""
-        check_position(epoch, start_sample, self.num_samples)
         import tensorflow as tf
 
         def draw(index):

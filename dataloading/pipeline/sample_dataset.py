@@ -23,7 +23,6 @@ from dataloading.pipeline.ragged import Ragged, Samples
 from dataloading.pipeline.shuffle import (
     BlockShuffle,
     FileOrder,
-    check_position,
     check_shares,
     padded_shares,
     share_of_rank,
@@ -154,7 +153,6 @@ class SampleDataset:
             A dataset of `Batch`. Its first dimension is `batch_size / world_size`, rounded up,
             except in a short last batch.
         """
-        check_position(epoch, start_sample, self.num_samples)
         return dataset_of(
             -(-(self.num_samples - start_sample) // self.batch_size),
             functools.partial(self._batch_at, epoch, start_sample),

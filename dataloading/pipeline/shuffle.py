@@ -129,15 +129,6 @@ def check_shares(batch_size: int, rank: int, world_size: int) -> None:
         )
 
 
-def check_position(epoch: int, start_sample: int, num_samples: int) -> None:
-    """Raises ValueError for a position that no epoch of `num_samples` samples has."""
-    check_at_least(0, epoch=epoch)
-    if not 0 <= start_sample <= num_samples:
-        raise ValueError(
-            f"start_sample is {start_sample}; expected 0 to the number of samples, {num_samples}"
-        )
-
-
 def share_of_rank(num_samples: int, rank: int, world_size: int) -> tuple[int, int, int]:
     """Returns a rank's contiguous share of a global batch of `num_samples` samples.
 

@@ -337,16 +337,6 @@ def test_invalid_settings(tmp_path, settings, message):
         RawBinaryDataset(**{"spec": spec, "split": "train", "batch_size": 8, **settings})
 
 
-def test_invalid_start_samples(tmp_path):
-    loader = RawBinaryDataset(numbered(tmp_path, 5), "train", 2)
-    with pytest.raises(ValueError, match="epoch is -1; expected 0 or more"):
-        loader.dataset(-1)
-    with pytest.raises(ValueError, match="start_sample is 6; expected 0 to the number of"):
-        loader.dataset(0, 6)
-    with pytest.raises(ValueError, match="start_sample is -1"):
-        loader.dataset(0, -1)
-
-
 def test_data_without_rows(tmp_path):
     with pytest.raises(ValueError, match=r"f.yaml: source_spec: split 'train' has no rows"):
         RawBinaryDataset(numbered(tmp_path, 0), "train", 2)

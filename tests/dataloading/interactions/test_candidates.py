@@ -175,9 +175,7 @@ def test_bad_arguments(spec, split, settings, message):
         CandidateDataset(spec, split, **{"batch_size": 10} | settings)
 
 
-def test_bad_positions_and_metadata(spec):
-    with pytest.raises(ValueError, match="start_sample is 3; expected multiples of the 5 rows"):
-        CandidateDataset(spec, "test", 10).dataset(0, 3)
+def test_metadata_of_lists_without_labels(spec):
     spec.metadata["validation_samples_per_series"] = 4
     with pytest.raises(ValueError, match="'validation_.*' is 4, and there is no label, which"):
         CandidateDataset(spec, "validation", 10)

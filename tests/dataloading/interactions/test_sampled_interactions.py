@@ -289,14 +289,6 @@ def test_bad_arguments(stored, settings, message):
         SampledInteractions(stored(97).spec, "train", **{"batch_size": 64} | settings)
 
 
-def test_bad_positions_in_an_epoch(stored):
-    loader = SampledInteractions(stored(97).spec, "train", 64)
-    with pytest.raises(ValueError, match="epoch is -1; expected 0 or more"):
-        loader.dataset(-1)
-    with pytest.raises(ValueError, match="start_sample is 486; expected 0 to the .* samples, 485"):
-        loader.dataset(0, 486)
-
-
 def test_size_of_the_graph_of_a_step(tmp_path):
     """The popularities of 100,000 items take 800 KB, which no graph may contain."""
     train = {"train": {"user": [0, 1], "item": [0, 99_999]}}
