@@ -134,12 +134,8 @@ def _open_original(path: Path, index: checkpoint.Index, dataset_path: str | None
     config = config.replace(**adopt_original(config, index.description))
     spec = ctr.spec_of_data(config, load_feature_spec(config))
     trained = TrainedModel(path, index, config, spec, ctr.model_config(config, spec))
-    tables = tables_of(trained)
-    folders.check_cardinalities(path, [rows for _, rows, _ in tables])
-    entries = {
-        table_name(name): folders.table_entry(path, number, (rows, dim))
-        for number, (name, rows, dim) in enumerate(tables)
-    }
+    shapes = {table_name(name): (rows, dim) for name, rows, dim in tables_of(trained)}
+    entries = folders.original_entries(path, shapes)
     return replace(trained, index=index._replace(weights=entries))
 
 

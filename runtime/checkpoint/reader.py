@@ -23,7 +23,7 @@ from runtime.checkpoint.files import (
     rows_of_block,
 )
 from runtime.checkpoint.nvidia import ctr, neumf
-from runtime.checkpoint.nvidia.folders import is_original, original_config, restore_original
+from runtime.checkpoint.nvidia.folders import is_original, original_config, original_entries
 from runtime.checkpoint.weight import Weight, matrix_of
 from runtime.cluster.heartbeat import StragglerBarrier
 
@@ -79,13 +79,14 @@ def restore(
         ValueError: weights are missing, of another shape or dtype, or too many.
     """
     path = Path(path)
-    if is_original(path):
-        restore_original(path, weights, world)
-        return {}
     with StragglerBarrier(world, "checkpoint.restore") as barrier:
-        entries = describe(path).weights
-        _check_names(path, entries, weights, everything)
-        _check_shapes(path, entries, weights, kept_rows)
+        if is_original(path):
+            entries = original_entries(path, {w.name: tuple(w.shape) for w in weights})
+            weights, kept_rows = [w for w in weights if w.name in entries], None
+        else:
+            entries = describe(path).weights
+            _check_names(path, entries, weights, everything)
+            _check_shapes(path, entries, weights, kept_rows)
         for weight in weights:
             rows = (kept_rows or {}).get(_table_of(weight.name))
             for local in weight.local_boxes():

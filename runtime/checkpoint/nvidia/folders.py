@@ -2,19 +2,14 @@
 
 import functools
 import json
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from distributed_embeddings.collectives import World
-from numpy.typing import NDArray
 
 from runtime.checkpoint.files import INDEX, ArrayEntry
 from runtime.checkpoint.nvidia import ctr
-from runtime.checkpoint.weight import Weight, matrix_of
-from runtime.cluster.heartbeat import StragglerBarrier
 
 # Half precision is that of a model exported with --fp16.
 _STORED = (np.dtype("f4"), np.dtype("f2"))
@@ -74,33 +69,27 @@ def table_file(path: Path, number: int) -> Path:
     return path / "sparse" / f"feature_{number}.npy"
 
 
-def restore_original(
-    path: str | os.PathLike[str], weights: Sequence[Weight], world: World = World()
-) -> None:
-    """Reads the weights of a folder of NVIDIA's recipe; table number i is that of feature i.
+def original_entries(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """Returns the entries of weights by name; table number i is that of feature i.
 
-    All ranks call it together. The layouts have no checksums: only sizes are checked, and that
-    values are finite. A folder without dense weights leaves those of the model as they are.
+    The layout has no checksums: only sizes are checked, and
+    that values are finite. A folder without dense weights has no entries of them.
 
     Raises:
         ValueError: another number of tables, another shape or dtype, a value that is not finite.
     """
-    path = Path(path)
-    tables = [weight for weight in weights if weight.name.startswith("sparse/")]
-    dense = {weight.name: weight for weight in weights if weight.name.startswith("dense/")}
-    with StragglerBarrier(world, "checkpoint.restore") as barrier:
-        if tables:
-            check_cardinalities(path, [weight.shape[0] for weight in tables])
-        for number, weight in enumerate(tables):
-            entry = table_entry(path, number, weight.shape)
-            for local in weight.local_boxes():
-                for box, values in entry.blocks(local):
-                    weight.write(box.row, values, box.column)
-                    barrier.keepalive()
-        shapes = {name: tuple(weight.shape) for name, weight in dense.items()}
-        for name, values in _dense_weights(path, shapes):
-            box = matrix_of(values.shape)
-            dense[name].write(0, values.reshape(box.rows, box.columns))
+    tables = [name for name in shapes if name.startswith("sparse/")]
+    dense = {name: shape for name, shape in shapes.items() if name.startswith("dense/")}
+    if tables:
+        check_cardinalities(path, [shapes[name][0] for name in tables])
+    entries: dict[str, Any] = {
+        name: table_entry(path, number, shapes[name]) for number, name in enumerate(tables)
+    }
+    if dense and (path / ctr.CONFIG).exists():
+        stored = ctr.read_dense_weights(path)
+        for name, values in ctr.checked(path / "dense", stored, dense):
+            entries[name] = ArrayEntry(values.shape, functools.partial(np.asarray, values), name)
+    return entries
 
 
 def check_cardinalities(path: Path, cardinalities: Sequence[int]) -> None:
@@ -111,10 +100,3 @@ def check_cardinalities(path: Path, cardinalities: Sequence[int]) -> None:
             f"checkpoint {path} has tables of {rows} rows, the data set's features have "
             f"{list(cardinalities)}: it is of another data set"
         )
-
-
-def _dense_weights(
-    path: Path, shapes: dict[str, tuple[int, ...]]
-) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    if (path / ctr.CONFIG).exists():
-        yield from ctr.checked(path / "dense", ctr.read_dense_weights(path), shapes)
