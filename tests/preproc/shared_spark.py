@@ -1,15 +1,18 @@
-"""One local Spark for all tests of a module, because each start takes seconds."""
+"""One local Spark for all tests of a process, because each start takes seconds."""
 
 import contextlib
 
 import pytest
 
-from preproc.engines.spark import session as spark_session
+from tests.preproc.criteo.test_spark_runs import QUICK_JAVA
 
 
 @contextlib.contextmanager
-def started(options, folder):
+def started(folder):
     """Yields a session of a few tasks."""
+    from preproc.engines.spark import session as spark_session
+
+    options = spark_session.SessionOptions(None, (QUICK_JAVA,), 2, 3 << 30)
     session = spark_session.start(options, folder, "tests")
     # Fixed partitions: even a small vocabulary has several parts.
     session.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
@@ -21,6 +24,8 @@ def started(options, folder):
 @contextlib.contextmanager
 def used(session):
     """Gives preparations this session; it stays open after them."""
+    from preproc.engines.spark import session as spark_session
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spark_session, "start", lambda *_: session)
         patch.setattr(spark_session, "stop", lambda _: None)

@@ -13,8 +13,6 @@ from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec, write_dataset
 
-FEATURES = 4  # one int64, one of two ids per row, int8 and int16
-
 
 def small_spec() -> FeatureSpec:
     content = synthetic_spec([10, 20, 5, 300], hotness=[1, 2, 1, 1], num_numerical=3).to_dict()

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from preproc.amazon_books import __main__, engines, prepare
+from preproc.amazon_books import engines
 from preproc.amazon_books.options import parse
 from runtime.cli import USER_ERROR
-from runtime.files.outputs import DATA_SET, MARKER
-from runtime.files.staging import Staging
+from runtime.files.outputs import MARKER
 
 ROOT = Path(__file__).parents[3]
 AMAZON = ["--output_path", "out", "--amazon_dataset_path", "raw"]
@@ -105,28 +104,3 @@ def test_complete_run(log, tmp_path):
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert again.returncode == USER_ERROR == 2
     assert again.stderr.startswith(f"error: {output} exists") and again.stderr.count("\n") == 1
-
-
-def test_interrupt_and_full_disk(tmp_path, monkeypatch, capsys):
-    flags = ["--output_path", str(tmp_path / "out"), *CSV[2:]]
-    for error, status, message in (
-        (KeyboardInterrupt(), 130, "interrupted; nothing was made\n"),
-        (OSError("No space left on device"), 2, "error: No space left on device\n"),
-    ):
-
-        def fail(*args, error=error):
-            raise error
-
-        monkeypatch.setattr(prepare, "read_tables", fail)
-        assert __main__.main([*flags, "--engine", "duckdb"]) == status
-        assert capsys.readouterr().err == message
-        assert list(tmp_path.iterdir()) == []
-
-
-def test_two_runs_for_one_output(log, tmp_path):
-    flags = ["--output_path", str(tmp_path / "out"), "--input_format", "csv"]
-    options = parse([*flags, "--interactions", str(log), "--engine", "duckdb"])
-    other = Staging(tmp_path / "out", prepare.TOOL, DATA_SET)
-    with other, pytest.raises(ValueError, match="another run .*out "):
-        prepare.prepare(options)
-    assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]

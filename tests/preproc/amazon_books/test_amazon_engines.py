@@ -1,6 +1,5 @@
 """NVTabular and Spark: numbers against a slow reference, whole data sets against DuckDB."""
 
-import contextlib
 import json
 import random
 import sys
@@ -39,29 +38,17 @@ MIB = 1 << 20
 def options(folder, engine="nvtabular", **changed):
     changed = {"memory_limit_bytes": 1024 * MIB, "threads": 2} | changed
     if engine == "spark":
-        changed |= {"memory_limit_bytes": 3072 * MIB, "spark_conf": (QUICK_JAVA,)}
+        changed |= {"memory_limit_bytes": 3072 * MIB}
     paths = {"amazon_dataset_path": folder, "output_path": folder / "out"}
     return AmazonOptions(engine=engine, **(paths | changed))
 
 
-@pytest.fixture(scope="module")
-def session(tmp_path_factory):
-    from tests.preproc import shared_spark
-
-    folder = tmp_path_factory.mktemp("spark")
-    with shared_spark.started(options(folder, "spark"), folder) as session:
-        yield session
-
-
 @pytest.fixture(params=ENGINES)
 def name(request):
-    """Name of an engine, whose Spark is the module's."""
-    with contextlib.ExitStack() as stack:
-        if request.param == "spark":
-            from tests.preproc import shared_spark
-
-            stack.enter_context(shared_spark.used(request.getfixturevalue("session")))
-        yield request.param
+    """Name of an engine, whose Spark is that of all tests."""
+    if request.param == "spark":
+        request.getfixturevalue("one_spark")
+    return request.param
 
 
 @pytest.fixture
@@ -181,6 +168,7 @@ def test_numbers_against_reference(
     assert 1 < len(result[1]) < len(values) // 2
 
 
+@pytest.mark.quick("duckdb", "nvtabular")
 def test_numbers_by_hand(name, engine, tmp_path):
     """Equal times, 0.0 and -0.0, too; an item of removed users only; a feature without values."""
     events = [
@@ -201,6 +189,7 @@ def test_too_few_events(name, engine, tmp_path):
         numbered(name, engine, tmp_path, staged, 3)
 
 
+@pytest.mark.quick("duckdb-*", "nvtabular-*", "spark-users0*")
 @pytest.mark.parametrize(
     ("users", "items", "message"),
     [

@@ -313,16 +313,6 @@ def test_invalid_metadata(source, tmp_path, capsys, text):
     assert os.listdir(tmp_path) == ["in"]
 
 
-def test_interrupt(source, tmp_path, capsys, monkeypatch):
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(parquet_to_tfrecord, "read_rows", stop)
-    assert convert(source, tmp_path / "out") == 130
-    assert "interrupted" in capsys.readouterr().err
-    assert os.listdir(tmp_path) == ["in"]
-
-
 def test_environment_without_tensorflow(source, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     assert convert(source, tmp_path / "out") == 2

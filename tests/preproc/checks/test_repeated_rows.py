@@ -8,7 +8,7 @@ import pytest
 from dataloading.spec.data_checks import read_findings
 from preproc.checks.repeated_rows import finding
 from preproc.checks.report import PASSED, WARNING
-from tests.preproc.transcode.test_transcode import run, stored
+from tests.preproc.transcode.test_transcode import run
 
 
 def write(path, rows):
@@ -64,21 +64,6 @@ def pairs():
     rows = [[f"u{u}", f"i{i}"] for u in range(100) for i in rng.choice(50, 8, replace=False)] * 3
     rng.shuffle(rows)
     return [["user", "item"], *rows]
-
-
-def test_all_rows_of_a_pair_are_in_one_split(tmp_path):
-    path = write(tmp_path / "pairs.csv", pairs())
-    flags = ("--user=user", "--item=item", "--split=0.6,0.2,0.2", "--strict")
-    assert run(path, *flags, "--frequency_threshold=0", output=tmp_path / "out") == 0
-    splits = {
-        split: set(
-            zip(*(stored(tmp_path / "out", name, split) for name in ("user", "item")), strict=True)
-        )
-        for split in ("train", "validation", "test")
-    }
-    sizes = {split: len(own) for split, own in splits.items()}
-    assert sum(sizes.values()) == len(set.union(*splits.values())) == 800
-    assert 420 < sizes["train"] < 540 and min(sizes.values()) > 110
 
 
 def test_given_splits_of_interactions(tmp_path):

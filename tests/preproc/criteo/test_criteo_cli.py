@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from preproc.criteo import __main__, generate_logs
+from preproc.criteo import generate_logs
 from preproc.criteo import options as arguments
 from runtime.cli import USER_ERROR
 from tests.preproc.criteo import criteo_reference as reference
@@ -43,18 +43,6 @@ def test_generated_logs_end_to_end(raw, tmp_path):
     assert lines[-1].startswith("[56/56] write cat_25: ")
     for part in ("train: 2,000 rows", "test: 500 rows", "cardinalities: ", "left out: 0"):
         assert part in result.stdout
-
-
-def test_interrupt(tmp_path, monkeypatch, capsys):
-    def interrupted(*args):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(__main__, "prepare", interrupted)
-    monkeypatch.setattr(generate_logs, "generate_day", interrupted)
-    assert __main__.main(["--input", str(tmp_path), "--output", str(tmp_path / "out")]) == 130
-    assert capsys.readouterr().err == "interrupted; run it again to resume\n"
-    assert generate_logs.main(["--output", str(tmp_path)]) == 130
-    assert capsys.readouterr().err == "interrupted; each file that is there is complete\n"
 
 
 @pytest.mark.parametrize("flag", ["--days", "--rows_per_day", "--seed"])

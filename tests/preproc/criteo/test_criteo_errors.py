@@ -1,7 +1,5 @@
 """Error messages of the preparation; after an error there is no output."""
 
-import signal
-import threading
 from pathlib import Path
 
 import duckdb
@@ -221,23 +219,6 @@ def test_empty_day_among_others(raw, tmp_path):
 # Output
 
 
-def test_overwrite(raw, tmp_path):
-    output = tmp_path / "out"
-    output.mkdir()
-    (output / "thesis.txt").write_text("years of work")
-    with pytest.raises(ValueError, match="out .*--overwrite"):
-        run(raw, output)
-    with pytest.raises(ValueError, match=r"out: --overwrite .*\.output\.json"):
-        run(raw, output, overwrite=True)
-    (output / "thesis.txt").rename(tmp_path / "thesis.txt")
-    output.rmdir()
-    run(raw, output, vocabulary_only=True)
-    run(raw, output, frequency_threshold=2, overwrite=True)
-    expected = reference.prepare([raw / "day_0", raw / "day_1"], 2)
-    assert reference.files_of(output) == expected
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "raw", "thesis.txt"]
-
-
 @pytest.mark.parametrize("output", [".", "..", "../raw"])
 def test_input_within_output(raw, output):
     with pytest.raises(ValueError, match="apart from the input|cannot be replaced"):
@@ -267,20 +248,4 @@ def test_memory_and_disk(query, error, message):
         pytest.raises(error, match=message),
         explained_errors(),
     ):
-        connection.execute(query).fetchall()
-
-
-def test_interrupted_query(request):
-    """Ctrl-C during a query raises KeyboardInterrupt, whatever error DuckDB raises."""
-    query = "SELECT count(*) FROM range(1_000_000_000_000) t(i) WHERE hash(i) = 1"
-    # A job that a shell starts in the background ignores Ctrl-C.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
-    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
-    with (
-        duckdb.connect(config={"threads": 1}) as connection,
-        pytest.raises(KeyboardInterrupt),
-        explained_errors(),
-    ):
-        timer.start()
         connection.execute(query).fetchall()

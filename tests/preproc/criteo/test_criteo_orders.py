@@ -15,8 +15,6 @@ from preproc.criteo.output.splits import split_by_day, split_by_fraction
 from preproc.criteo.prepare import prepare
 from tests.preproc.criteo import criteo_reference as reference
 
-NAMES = ("label", "numerical", *(f"cat_{i}" for i in range(26)))
-
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory):

@@ -14,9 +14,7 @@ import pytest
 from preproc.criteo import prepare as prepare_module
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.options import CriteoOptions
-from preproc.criteo.prepare import TOOL, prepare
-from runtime.files.outputs import DATA_SET
-from runtime.files.staging import Staging
+from preproc.criteo.prepare import prepare
 from tests.preproc.criteo import criteo_reference as reference
 
 ROOT = Path(__file__).parents[3]
@@ -221,9 +219,3 @@ def test_engine_start_failure(raw, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="no engine"):
         prepare(options(raw, tmp_path / "out"))
     assert not list(tmp_path.iterdir())
-
-
-def test_concurrent_runs(raw, tmp_path):
-    output = tmp_path / "out"
-    with Staging(output, TOOL, DATA_SET), pytest.raises(ValueError, match="another run .*out"):
-        prepare(options(raw, output))

@@ -27,12 +27,11 @@ from preproc.criteo.output.data_set import categorical_files, numerical_files
 from preproc.criteo.output.output_order import output_order
 from preproc.criteo.output.splits import split_by_day
 from preproc.criteo.prepare import prepare
-from preproc.engines.spark import session as spark_session
+from preproc.engines.spark import session as sessions
 from preproc.engines.spark.tasks import RunToken
 from tests.preproc import shared_spark
 from tests.preproc.criteo import criteo_reference as reference
 from tests.preproc.criteo.test_criteo_lines import GOOD, MALFORMED
-from tests.preproc.criteo.test_spark_runs import QUICK_JAVA
 
 pytestmark = pytest.mark.engines("pyspark")
 PYSPARK_USERS = ("preproc.criteo.engines.spark", "preproc.engines.spark.session")
@@ -40,15 +39,8 @@ RANGE_BYTES = 16 << 10  # some 200 lines
 
 
 def options(output, **changes):
-    changes = {"threads": 2, "memory_limit_bytes": 3 << 30, "spark_conf": (QUICK_JAVA,)} | changes
+    changes = {"threads": 2, "memory_limit_bytes": 3 << 30} | changes
     return CriteoOptions(input=output, output=output, engine="spark", **changes)
-
-
-@pytest.fixture(scope="module")
-def session(tmp_path_factory):
-    scratch = tmp_path_factory.mktemp("spark")
-    with shared_spark.started(options(scratch), scratch) as session:
-        yield session
 
 
 @contextlib.contextmanager
@@ -60,8 +52,8 @@ def opened(session, folder):
 
 
 @pytest.fixture
-def engine(session, tmp_path):
-    with opened(session, tmp_path) as engine:
+def engine(spark_session, tmp_path):
+    with opened(spark_session, tmp_path) as engine:
         yield engine
 
 
@@ -108,7 +100,7 @@ def stored(column):
 
 
 @pytest.fixture(scope="module")
-def log(session, tmp_path_factory):
+def log(spark_session, tmp_path_factory):
     """Two days, parsed, and their fields: cat_0 half "hot", cat_1 odd scripts and no value."""
     folder = tmp_path_factory.mktemp("log")
     random = np.random.default_rng(5)
@@ -122,7 +114,7 @@ def log(session, tmp_path_factory):
             lines.append(reference.line(random.integers(2), {0: number}, cats))
         (folder / f"day_{day}").write_text("".join(f"{line}\n" for line in lines), "utf-8")
     days, lines = [], []
-    with opened(session, folder) as engine, pytest.MonkeyPatch.context() as patch:
+    with opened(spark_session, folder) as engine, pytest.MonkeyPatch.context() as patch:
         patch.setattr(spark_engine, "_RANGE_BYTES", RANGE_BYTES)
         patch.setattr(spark_engine, "_LEAST_RANGE_BYTES", 1)
         for day in range(2):
@@ -197,13 +189,12 @@ def test_numerical_features(engine, log, tmp_path, monkeypatch):
         assert result == b"".join(of_line(lines[i]) for i in rows)
 
 
-def test_encoder(session, log, tmp_path):
+def test_encoder(one_spark, log, tmp_path):
     """The encoder makes of the raw rows what Spark has written, and is that of DuckDB."""
     raw = log[0][0].path.parent
     common = {"input": raw, "frequency_threshold": 2, "bin_numericals": True}
     common |= {"output_ordering": "input", "memory_limit_bytes": 3 << 30, "threads": 2}
-    with shared_spark.used(session):
-        spec = prepare(CriteoOptions(output=tmp_path / "spark", engine="spark", **common))
+    spec = prepare(CriteoOptions(output=tmp_path / "spark", engine="spark", **common))
     encoded = reference.encode_raw(tmp_path / "spark", [raw / "day_0", raw / "day_1"])
     assert encoded == reference.in_log_order(tmp_path / "spark")
     assert spec.metadata == prepare(CriteoOptions(output=tmp_path / "duckdb", **common)).metadata
@@ -234,7 +225,7 @@ def test_empty_vocabulary(engine, log, tmp_path):
 
 
 def settings(tmp_path, **changes):
-    return spark_session.settings(options(tmp_path / "out", **changes), tmp_path, "tests")
+    return sessions.settings(options(tmp_path / "out", **changes), tmp_path, "tests")
 
 
 def test_settings(tmp_path, monkeypatch):
@@ -295,12 +286,12 @@ class Context:
 )
 def test_start_with_broken_context(tmp_path, monkeypatch, is_stopped, cause):
     context, ended = Context(is_stopped), []
-    monkeypatch.setattr(spark_session, "SparkContext", lambda conf: context)
-    monkeypatch.setattr(spark_session, "stop_gateway", lambda: ended.append(context.stops))
+    monkeypatch.setattr(sessions, "SparkContext", lambda conf: context)
+    monkeypatch.setattr(sessions, "stop_gateway", lambda: ended.append(context.stops))
     with pytest.raises(
         ValueError, match=rf"^Spark does not start with --master local\[2\]: {cause}"
     ):
-        spark_session.start(options(tmp_path / "out"), tmp_path, "tests")
+        sessions.start(options(tmp_path / "out"), tmp_path, "tests")
     assert ended == [1]
 
 
@@ -315,10 +306,10 @@ def test_start_failure(tmp_path, monkeypatch):
     def context(conf):
         raise Failed
 
-    monkeypatch.setattr(spark_session, "SparkContext", context)
-    monkeypatch.setattr(spark_session, "stop_gateway", lambda: ended.append(True))
+    monkeypatch.setattr(sessions, "SparkContext", context)
+    monkeypatch.setattr(sessions, "stop_gateway", lambda: ended.append(True))
     with pytest.raises(ValueError, match="0 threads; it needs Java"):
-        spark_session.start(options(tmp_path / "out"), tmp_path, "tests")
+        sessions.start(options(tmp_path / "out"), tmp_path, "tests")
     assert ended
 
 
@@ -327,7 +318,7 @@ def test_start_failure(tmp_path, monkeypatch):
     [("local", True), ("local[*]", True), ("local[2, 3]", True), ("yarn", False), ("x", False)],
 )
 def test_local_masters(master, local):
-    assert spark_session.is_local(master) == local
+    assert sessions.is_local(master) == local
 
 
 @pytest.mark.parametrize(
@@ -347,7 +338,7 @@ def test_local_masters(master, local):
 def test_explained_errors(tmp_path, raised, kind, message):
     with (
         pytest.raises(kind, match=message) as result,
-        spark_session.explained_errors(options(tmp_path), spark_session.Interruptions()),
+        sessions.explained_errors(options(tmp_path), sessions.Interruptions()),
     ):
         raise raised
     if "space" in message and kind is OSError:

@@ -30,7 +30,6 @@ class Right:
     finding: str = ""
     rows_only: bool = False
     flags: tuple[str, ...] = ()
-    word = "right"
 
     def check(self, place: Place, outcome: Outcome, folder: Path, flags: tuple[str, ...]) -> None:
         """Asserts that both data sets are equal."""
@@ -57,7 +56,6 @@ class Reads:
     """
 
     rule: Callable[[Outcome], bool]
-    word = "right"
 
     def check(self, place: Place, outcome: Outcome, folder: Path, flags: tuple[str, ...]) -> None:
         """Asserts the rule."""
@@ -83,7 +81,6 @@ class Reported:
     level: str = "warning"
     rule: Callable[[Outcome], bool] = lambda outcome: True
     remedy: tuple[str, ...] = ()
-    word = "warned"
 
     def check(self, place: Place, outcome: Outcome, folder: Path, flags: tuple[str, ...]) -> None:
         """Asserts the finding."""
@@ -120,7 +117,6 @@ class Refused:
     words: tuple[str, ...]
     remedy: tuple[str, ...] = ()
     fixed: Write | None = None
-    word = "refused"
 
     def check(self, place: Place, outcome: Outcome, folder: Path, flags: tuple[str, ...]) -> None:
         """Asserts the message, and that its remedy works."""

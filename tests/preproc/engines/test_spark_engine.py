@@ -1,4 +1,4 @@
-"""All tests share one local Spark; its tasks are tested in test_staged_rows.py."""
+"""Spark of all tests; its tasks are tested in test_staged_rows.py."""
 
 import gzip
 
@@ -9,26 +9,32 @@ from ibis import _
 
 from preproc.engines.open_engine import open_engine
 from preproc.sources.files import find_table
+from tests.preproc import shared_spark
 from tests.preproc.engines import text_cases
 from tests.preproc.engines.tables import check_row_numbers, numbered, row_numbers, rows, write
 
 pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/python")
 pytestmark = pytest.mark.engines("pyspark")
 # Files of these sizes are divided.
-CONF = (
-    "spark.sql.files.maxPartitionBytes=200000",
-    "spark.sql.files.openCostInBytes=1000",
-    "spark.sql.shuffle.partitions=3",
-)
+CONF = {
+    "spark.sql.files.maxPartitionBytes": "200000",
+    "spark.sql.files.openCostInBytes": "1000",
+}
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory):
+def spark(spark_session, tmp_path_factory):
     scratch = tmp_path_factory.mktemp("scratch of k=1")
-    with open_engine(
-        "spark", scratch, memory_limit_bytes=3 << 30, threads=2, spark_conf=CONF
-    ) as engine:
+    before = {name: spark_session.conf.get(name) for name in CONF}
+    for name, value in CONF.items():
+        spark_session.conf.set(name, value)
+    with (
+        shared_spark.used(spark_session),
+        open_engine("spark", scratch, memory_limit_bytes=3 << 30, threads=2) as engine,
+    ):
         yield engine
+    for name, value in before.items():
+        spark_session.conf.set(name, value)
 
 
 def test_divided_files(tmp_path, spark):

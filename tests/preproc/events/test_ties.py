@@ -62,7 +62,9 @@ def test_ties_by_hand(tmp_path):
     ],
     ids=["drawn", "ascending", "descending", "by a property"],
 )
-def test_orders(tmp_path, name, key, words):
+def test_orders(tmp_path, request, name, key, words):
+    if name == "spark":
+        request.getfixturevalue("one_spark")
     events = drawn(key)
     rows, tied = ordered(tmp_path, events, 5, name)
     assert words in tied.of_items

@@ -1,8 +1,5 @@
 """Generated ratings: MovieLens's form, skewed, and with tastes that a model can learn."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -85,12 +82,3 @@ def test_command(tmp_path, capsys):
     assert (tmp_path / "ratings.csv").read_bytes() == before
     assert main(["--output", str(tmp_path), *flags, "--overwrite"]) == 0
     assert capsys.readouterr().out.startswith("900 ratings by 30 users of 80 movies")
-
-
-def test_full_disk(tmp_path):
-    """The message names the file, and the incomplete file is removed."""
-    command = f"ulimit -f 8; exec '{sys.executable}' -m preproc.movielens.generate_ratings"
-    words = ["bash", "-c", f'{command} "$@"', "bash", "--output", tmp_path, "--ratings", "9000"]
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == 2 and done.stderr.startswith(f"error: {tmp_path}/ratings.csv ")
-    assert list(tmp_path.iterdir()) == []

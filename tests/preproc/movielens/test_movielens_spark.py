@@ -5,32 +5,20 @@ import pytest
 pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/python")
 
 from preproc.movielens.__main__ import main
-from preproc.movielens.options import parse
 from runtime.cli import USER_ERROR
-from tests.preproc import shared_spark
 from tests.preproc.contents import contents
-from tests.preproc.criteo.test_spark_runs import QUICK_JAVA
 
-pytestmark = pytest.mark.engines("pyspark")
+pytestmark = [pytest.mark.engines("pyspark"), pytest.mark.usefixtures("one_spark")]
 MACHINE = ["--memory_limit", "3GB", "--threads", "2"]
-SPARK = ["--engine", "spark", "--spark_conf", QUICK_JAVA]
+SPARK = ["--engine", "spark"]
 ODD = ["007", "7", "nan", "NULL", "é", "e\u0301", "漢", "\U0001f600", "\uffff", '"', "A", "a", "\\"]
 
 
-@pytest.fixture(scope="module")
-def session(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("spark")
-    (folder / "ratings.csv").write_text("userId,movieId,rating,timestamp\n")
-    flags = ["--input", str(folder / "ratings.csv"), "--output", str(folder / "out")]
-    with shared_spark.started(parse([*flags, *MACHINE, *SPARK]), folder) as session:
-        yield session
-
-
-def test_odd_ratings(session, tmp_path):
-    """10,000 rows: odd and huge texts, duplicates, an item in a third of the rows, 0.0 and -0.0."""
-    texts = [*ODD, "x" * 50_000]
+def test_odd_ratings(tmp_path):
+    """3,000 rows: odd and huge texts, duplicates, an item in a third of the rows, 0.0 and -0.0."""
+    texts = [*ODD, "x" * 5_000]
     lines = ["userId,movieId,rating,timestamp"]
-    for i in range(10_000):
+    for i in range(3_000):
         user = texts[i % len(texts)] + str(i % 23)
         item = "hot" if i % 3 == 0 else texts[i * 7 % len(texts)][:9] + str(i * i % 991)
         user, item = (text.replace('"', '""') for text in (user, item))
@@ -38,11 +26,10 @@ def test_odd_ratings(session, tmp_path):
         lines.append(f'"{user}","{item}",1,{time}')
     path = tmp_path / "odd.csv"
     path.write_text("\n".join(lines) + "\n", "utf-8")
-    flags = ["--input", path, "--min_ratings", 12, "--valid_negative", 3, "--validation"]
+    flags = ["--input", path, "--min_ratings", 6, "--valid_negative", 3, "--validation"]
     for name, engine in (("duckdb", []), ("spark", SPARK)):
         output = ["--output", tmp_path / f"by_{name}"]
-        with shared_spark.used(session):
-            assert main([*map(str, flags + output), *MACHINE, *engine]) == 0
+        assert main([*map(str, flags + output), *MACHINE, *engine]) == 0
     files = contents(tmp_path / "by_spark")
     assert files == contents(tmp_path / "by_duckdb")
     assert {"train/user.bin", "validation/item.bin", "encoder/vocabulary/user.parquet"} <= set(
@@ -50,10 +37,9 @@ def test_odd_ratings(session, tmp_path):
     )
 
 
-def test_too_few_ratings(session, tmp_path, capsys):
+def test_too_few_ratings(tmp_path, capsys):
     path = tmp_path / "ratings.csv"
     path.write_text("userId,movieId,rating,timestamp\n1,2,3,4\n1,3,3,4\n")
     flags = ["--input", str(path), "--output", str(tmp_path / "out"), *MACHINE, *SPARK]
-    with shared_spark.used(session):
-        assert main(flags) == USER_ERROR
+    assert main(flags) == USER_ERROR
     assert "--min_ratings 20" in capsys.readouterr().err

@@ -93,8 +93,7 @@ def test_spellings(pair, suffix, duckdb, tmp_path):
 
 
 @pytest.mark.engines("pyspark")
-def test_spellings_on_spark(tmp_path):
-    pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/python")
+def test_spellings_on_spark(one_spark, tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     with open_engine(

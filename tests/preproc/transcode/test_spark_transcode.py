@@ -12,7 +12,6 @@ import pytest
 from preproc.encoding.encoder import Encoder
 from preproc.fitting import continuous
 from preproc.transcode import __main__ as transcode
-from tests.preproc.transcode.test_transcode import stored
 from tests.spark_cluster import spark_cluster
 
 pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/python")
@@ -21,66 +20,68 @@ SPARK = ("--engine=spark", "--master=local[2]")
 ROWS = 3000
 
 
-def orders(path, broken="", rows=ROWS):
+def orders(path, rows=ROWS, scale=1):
     draw = random.Random(0)
     lines = ['"city","tags",price,age,user_id,code,"day",bought']
     for i in range(rows):
         city = draw.choice(["Bern", '"Zug, ZG"', "", " Oslo ", "NA", '"a ""b"""', "Ärö"])
         tags = ";".join(draw.sample("abcde", draw.randint(1, 4)))
-        amounts = [f"{draw.lognormvariate(3, 2):.4f}" for _ in range(2)]
+        amounts = [f"{scale * draw.lognormvariate(3, 2):.4f}" for _ in range(2)]
         price = draw.choice([*amounts, "", "NULL", "1e2"])
         age, user, code = draw.randint(18, 90), f"{draw.randint(1, 300)}.0", f"0{i % 7}"
         day = f"2026-11-{1 + i % 28:02d} 10:00:00"
         lines.append(f"{city},{tags},{price},{age},{user},{code},{day},{int(draw.random() < 0.4)}")
-    path.write_text("\n".join([*lines, *([broken] if broken else [])]) + "\n")
+    path.write_text("\n".join(lines) + "\n")
     return path
 
 
 def run(path, output, *flags):
-    return transcode.main([f"--input={path}", "--label=bought", f"--output={output}", *flags])
+    return transcode.main([f"--input={path}", f"--output={output}", *flags])
 
 
-def test_equal_data_sets(tmp_path, capsys, monkeypatch):
+def equal_report(path, folder, capsys, *flags):
+    """Prepares rows in folder/duckdb and folder/spark; returns the report, which is the same."""
+    reports = []
+    for name, engine in (("duckdb", ()), ("spark", SPARK)):
+        assert run(path, folder / name, *flags, *engine) == 0
+        reports.append(capsys.readouterr().out.replace(name, ""))
+    assert reports[0] == reports[1]
+    for file in (folder / "duckdb").glob("*/*.bin"):
+        other = folder / "spark" / file.relative_to(folder / "duckdb")
+        assert file.read_bytes() == other.read_bytes(), file
+    return reports[0]
+
+
+def test_equal_data_sets(one_spark, tmp_path, capsys, monkeypatch):
+    """Of rows to train on, and of later ones of another price."""
     monkeypatch.setattr(continuous, "SAMPLE_ROWS", 1000)
     path = orders(tmp_path / "orders.csv")
-    flags = ("--split_by_time=day", "--transform=age=quantile", "--missing_indicator")
-    flags += ("--hash_buckets=code=5", "--frequency_threshold=3")
-    reports, encoders = [], []
-    for name, engine in (("duckdb", ()), ("spark", SPARK)):
-        assert run(path, tmp_path / name, *flags, *engine) == 0
-        reports.append(capsys.readouterr().out.replace(name, ""))
-        encoders.append(Encoder.load(tmp_path / name / "encoder"))
-    assert reports[0] == reports[1]
-    assert "numbers, most different" in reports[0]
+    flags = ("--label=bought", "--split_by_time=day", "--transform=age=quantile")
+    flags += ("--missing_indicator", "--hash_buckets=code=5", "--frequency_threshold=3")
+    assert "numbers, most different" in equal_report(path, tmp_path, capsys, *flags)
+    encoders = [Encoder.load(tmp_path / name / "encoder") for name in ("duckdb", "spark")]
     assert encoders[0].digest == encoders[1].digest
     assert encoders[0].profile == encoders[1].profile
     assert encoders[0]["price"].transformation == "log", "chosen by its shape"
-    names = [name for feature in encoders[0].features for name in feature.features]
-    assert "price_missing" in names
-    for split in ("train", "validation", "test"):
-        for name in names:
-            by_duckdb, by_spark = (stored(tmp_path / e, name, split) for e in ("duckdb", "spark"))
-            assert by_duckdb == by_spark, (split, name)
-
-
-def test_first_invalid_value(tmp_path, capsys):
-    path = orders(tmp_path / "orders.csv", "Bern,a,1,30,7,01,2026-11-01 10:00:00,")
-    assert run(path, tmp_path / "out", *SPARK) == 2
-    error = capsys.readouterr().err
-    assert f"orders.csv, row {ROWS + 1} (rows" in error and "'bought': expected 0 or 1" in error
-    assert not (tmp_path / "out").exists()
+    assert "price_missing" in [n for feature in encoders[0].features for n in feature.features]
+    path = orders(tmp_path / "later.csv", rows=200, scale=1e4)
+    (tmp_path / "later").mkdir()
+    flags = [f"--vocabulary={tmp_path / 'duckdb'}"]
+    report = equal_report(path, tmp_path / "later", capsys, *flags)
+    assert "warning: 'price'" in report
 
 
 @pytest.mark.parametrize(
     ("odd", "label", "words"),
     [
         ("?", 1, "row 99 ("),
+        ("1", "", "'bought': expected 0 or 1"),
         pytest.param("$7", 1, "row 99 (", marks=pytest.mark.long),
         pytest.param("-inf", 1, "row 99 (", marks=pytest.mark.long),
         pytest.param("1", 2, "'2' is first in ", marks=pytest.mark.long),
     ],
 )
-def test_equal_refusals(odd, label, words, tmp_path, capsys):
+def test_equal_refusals(one_spark, odd, label, words, tmp_path, capsys):
     """Texts among numbers, formats and labels; blank lines are left out."""
     rows = [f"{i}.5,{i}E{i % 3},{i % 2}" for i in range(98)]
     lines = ["price,block,bought", *rows, " \t", f"{odd},1E5,{label}", "  "]
@@ -90,7 +91,7 @@ def test_equal_refusals(odd, label, words, tmp_path, capsys):
 
 
 @pytest.mark.long
-def test_equal_refusal_of_missing_users(tmp_path, capsys):
+def test_equal_refusal_of_missing_users(one_spark, tmp_path, capsys):
     (tmp_path / "rows.csv").write_text("user,item\nu1,i1\n\nNULL,i1\n")
     error = _equal_error(tmp_path, capsys, "--user=user", "--item=item")
     assert "row 2 (" in error and "'user' is missing ('NULL' is a spelling" in error
@@ -112,7 +113,7 @@ def test_killed_worker(tmp_path, root):
     """A cluster loses one of two workers in the middle: the files of a run by DuckDB."""
     path = orders(tmp_path / "orders.csv", rows=60_000)
     flags = ["--split_by_time=day", "--frequency_threshold=3"]
-    assert run(path, tmp_path / "duckdb", *flags) == 0
+    assert run(path, tmp_path / "duckdb", "--label=bought", *flags) == 0
     (tmp_path / "cluster").mkdir()
     with spark_cluster(tmp_path / "cluster") as (master, pids):
         words = [f"--input={path}", "--label=bought", f"--output={tmp_path / 'spark'}", *flags]

@@ -17,7 +17,6 @@ from dataloading.spec.feature_spec import FeatureSpec
 from preproc.encoding.encoder import Encoder
 from preproc.transcode import __main__ as transcode
 from preproc.transcode.raw.spec import RawSpec
-from runtime.files.outputs import MARKER
 
 # One label, two numerical, two categorical features; one CSV file.
 SPEC = {
@@ -357,61 +356,21 @@ def test_cardinality_given_by_an_encoding(tmp_path, capsys):
     refused(capsys, "counts values in the split 'train'; .* has later", folder, "--categorify=all")
 
 
-def test_output_after_a_failure(tmp_path, capsys):
-    folder = raw(tmp_path / "raw", a=ROWS)
-    out = tmp_path / "data" / "made"
-    assert run(folder, output=out) == 0
-    first = (out / "train/cat_0.bin").read_bytes()
-    assert run(folder, output=out) == 2
-    assert "made exists and is not an empty folder" in capsys.readouterr().err
-    raw(folder, a="1,2,3,7,0\n0,2,3,7,0\n")
-    assert run(folder, "--overwrite", output=out) == 0
-    assert (out / "train/cat_0.bin").read_bytes() != first
-    raw(folder, a="1,2,3,7,x\n")
-    assert run(folder, "--overwrite", output=out) == 2
-    assert stored(out, "user") == [7, 7]
-    assert [path.name for path in out.parent.iterdir()] == ["made"]
-    (tmp_path / "a").touch()
-    assert run(folder, "--overwrite", output=tmp_path / "a") == 2
-    assert "got a file" in capsys.readouterr().err
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/thesis.txt").touch()
-    assert run(folder, "--overwrite", output=tmp_path / "mine") == 2
-    assert "mine: --overwrite replaces a data set" in capsys.readouterr().err
-
-
-def test_overwrite_of_data_sets(tmp_path, capsys):
-    """Raw data, unknown files, and the folder that is being read are not replaced, and a data set
-    of an earlier version, without a marker, is not either."""
+def test_outputs_that_are_read(tmp_path, capsys):
     folder = raw(tmp_path / "raw", a=ROWS)
     out = tmp_path / "made"
     assert run(folder, output=out) == 0
     before = sorted(tmp_path.rglob("*"))
-
-    def kept(message, *flags, output=out):
-        capsys.readouterr()
+    for output, read in (
+        (folder, "raw"),
+        (tmp_path, "raw"),
+        (out / "../raw", "raw"),
+        (out, "made"),
+    ):
+        flags = [f"--vocabulary={out}"] if output == out else []
         assert run(folder, "--overwrite", *flags, output=output) == 2
-        assert re.search(message, report := capsys.readouterr().err), report
-
-    kept("made holds notes.txt, .*not part of the data set", output=with_file(out, "notes.txt"))
-    (out / "notes.txt").unlink()
-    kept("made holds train/x, ", output=with_file(out, "train/x"))
-    (out / "train/x").unlink()
-    for read in (folder, tmp_path, tmp_path / "made/../raw"):
-        kept("apart from the input, .*raw, which is read", output=read)
-    kept("apart from the input, .*made, which is read", f"--vocabulary={out}")
-    marker = (out / MARKER).read_bytes()
-    (out / MARKER).unlink()
-    kept(r"made: --overwrite .*\.output\.json .*earlier version.*remove it")
-    (out / MARKER).write_bytes(marker)
+        assert re.search(rf"apart from the input, .*{read}, which", capsys.readouterr().err)
     assert sorted(tmp_path.rglob("*")) == before
-    assert run(folder, "--overwrite", "--categorify=all", output=out) == 0
-    assert run(folder, "--overwrite", "--categorify=all", output=out) == 0  # with vocabularies
-
-
-def with_file(folder: Path, name: str) -> Path:
-    (folder / name).touch()
-    return folder
 
 
 def test_another_name_of_the_spec(tmp_path, capsys):

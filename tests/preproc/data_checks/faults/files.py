@@ -1,7 +1,5 @@
 """Files: empty lines, line ends, headers, delimiters, compression and names."""
 
-import gzip
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -88,50 +86,6 @@ def compressed() -> Iterator[Cell]:
             yield Cell("gzip_cut", member, place, _gzip_cut(lost), expected)
 
 
-def _named(source: str, suffix: str) -> Write:
-    """Returns the function that writes a file of one format under the name of another."""
-
-    def write(place: Place, folder: Path) -> Path:
-        rows = clean(place.name)
-        folder.mkdir()
-        target = folder / f"input.{suffix}"
-        own = folder / f"own.{source.removesuffix('.gz')}"
-        if source == "parquet":
-            tables.write_parquet(own, rows)
-        elif source == "jsonl":
-            tables.write_jsonl(own, rows)
-        else:
-            tables.write_csv(own, rows)
-        content = own.read_bytes()
-        own.unlink()
-        if source == "zip":
-            with zipfile.ZipFile(target, "w") as archive:
-                archive.writestr("rows.csv", content)
-            return target
-        target.write_bytes(gzip.compress(content) if source.endswith(".gz") else content)
-        return target
-
-    return write
-
-
-def wrong_names() -> Iterator[Cell]:
-    pairs = {
-        ("csv.gz", "csv"): "gzip",
-        ("parquet", "csv"): "Parquet",
-        ("zip", "csv"): "zip",
-        ("jsonl", "csv"): "JSON",
-        ("csv", "csv.gz"): "compressed",
-        ("csv", "parquet"): "Parquet",
-        ("csv", "jsonl"): "JSON",
-        ("parquet", "jsonl"): "Parquet",
-    }
-    for place in ("csv", "vocabulary", "predict", "interactions"):
-        for (source, suffix), word in pairs.items():
-            expected = Refused((f"input.{suffix}", word), fixed=of_table(clean(place)))
-            member = f"{source}_named_{suffix}".replace(".", "_")
-            yield Cell("wrong_name", member, place, _named(source, suffix), expected)
-
-
 def cells() -> Iterator[Cell]:
     """Yields the cells of all kinds of this module."""
     yield from last_lines()
@@ -139,4 +93,3 @@ def cells() -> Iterator[Cell]:
     yield from delimiters()
     yield from headers()
     yield from compressed()
-    yield from wrong_names()

@@ -1,7 +1,7 @@
 """Groups of places, and rows for each."""
 
 from tests.preproc.data_checks import tables
-from tests.preproc.data_checks.places import CLEAN, CLICKS, PLACES
+from tests.preproc.data_checks.places import CLEAN, PLACES
 from tests.preproc.data_checks.tables import Table
 
 OWN_TABLES = ("csv", "parquet", "jsonl")
@@ -23,8 +23,3 @@ def with_column(name: str, values: list) -> Table:
     table = tables.clicks(num_rows=len(values))
     label = table.pop("click")
     return {**table, name: values, "click": label}
-
-
-def tables_of(*names: str) -> tuple[str, ...]:
-    """Returns the places among names that read tables of clicks."""
-    return tuple(name for name in names if PLACES[name].table == CLICKS)

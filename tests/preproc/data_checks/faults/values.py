@@ -130,7 +130,7 @@ def texts_among_numbers() -> Iterator[Cell]:
     for place in OWN_TABLES:
         write = of_table(with_column("diagnosis", codes))
         expected = Reported("mixed_texts", "diagnosis", remedy=("--categorical=diagnosis",))
-        yield Cell("text_among_numbers", "codes", place, write, expected)
+        yield Cell("mixed_texts", "codes", place, write, expected)
 
 
 def formatted_numbers() -> Iterator[Cell]:
