@@ -33,6 +33,7 @@ def run(root, name, *flags):
     return done.stdout
 
 
+@pytest.mark.long
 def test_dlrm_compared_with_itself(root, tmp_path):
     (tmp_path / "checkout").symlink_to(root)  # another path
     page = run(root, "dlrm_training", "--quick", "--other", str(tmp_path / "checkout"))

@@ -4,8 +4,6 @@ import shutil
 import subprocess
 import sys
 
-import pytest
-
 import main
 from dataloading import generate_feature_spec, transcribe
 from dataloading.spec.feature_spec import FeatureSpec
@@ -45,18 +43,14 @@ def run(root, script, *flags):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("kind", ["ours", "original"])
-def test_csv_to_training(root, tmp_path, kind):
+def test_csv_to_training(root, tmp_path):
     """`gen_csv.py`, `cp`, `transcode.py` and `main.py` of multidataset.md; `/data` exists."""
-    spec = root / "tests/transcoding/small_csv.yaml"
-    if kind == "original":
-        spec = tmp_path / "original.yaml"
-        spec.write_text(ORIGINAL_SPEC)
+    spec = tmp_path / "original.yaml"
+    spec.write_text(ORIGINAL_SPEC)
     data = tmp_path / "data"
     (data / "conversion_output").mkdir(parents=True)
     run(root, "original/dlrm/gen_csv.py", "--feature_spec_in", spec, "--output", data)
-    labels = data / ("train/label.csv" if kind == "ours" else "train/label.bin")
-    assert len(labels.read_text().splitlines()) == 1000
+    assert len((data / "train/label.bin").read_text().splitlines()) == 1000
     assert not list(data.glob(".gen_csv*"))
     shutil.copy(spec, data / "feature_spec.yaml")
     run(root, "original/dlrm/transcode.py", "--input", data, "--output", data / "converted")
@@ -89,15 +83,3 @@ def test_input_of_the_working_folder(tmp_path, monkeypatch):
 
     assert transcode([f"--output={tmp_path / 'out'}"]) == 0
     assert FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml").num_samples("train") == 1000
-
-
-def test_keys_of_the_user(tmp_path):
-    """A feature may have any keys as metadata; they are kept."""
-    spec = generate_feature_spec.synthetic_spec([10], [1], [0.0], 1)
-    spec.to_yaml(tmp_path / "spec.yaml")
-    content = FeatureSpec.from_yaml(tmp_path / "spec.yaml").to_dict()
-    content["feature_spec"]["cat_0"] |= {"unit": "country", "source": {"table": [1, 2]}}
-    again = FeatureSpec.from_dict(content, tmp_path)
-    assert again.feature_spec["cat_0"]["source"] == {"table": [1, 2]}
-    again.to_yaml(tmp_path / "again.yaml")
-    assert FeatureSpec.from_yaml(tmp_path / "again.yaml") == again

@@ -91,14 +91,6 @@ def check(case: Remedy, folder: Path, monkeypatch) -> None:
     assert status == 0, errors
 
 
-def check_remedies_differ(cases: Sequence[Remedy]) -> None:
-    """Asserts that no words of a remedy are those of two causes."""
-    words = [case.remedy for case in cases]
-    shared = {word for word in words if sum(word in other for other in words) > 1}
-    assert not shared
-    assert len({case.cause for case in cases}) == len(cases)
-
-
 def renamed(old: str, new: str, *command: str) -> Step:
     """Returns the step that renames a file, after which a command reads the new name."""
 

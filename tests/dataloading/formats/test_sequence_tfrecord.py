@@ -187,43 +187,6 @@ def test_rows_of_an_epoch(by_prebatch, small_windows, prebatch, batch_size):
         assert (rows == rows_of(45)) == ("shuffle" not in settings)
 
 
-def test_order_by_seed_and_epoch(by_prebatch, small_windows):
-    whole = SequenceDataset(by_prebatch[4], "train", 45, shuffle=True, seed=5)
-    rows = found(whole.dataset(2))
-    loader = SequenceDataset(by_prebatch[4], "train", 7, shuffle=True, seed=5)
-    assert found(loader.dataset(2)) == rows
-    assert found(loader.dataset(2, start_sample=19)) == rows[19:]
-    assert found(whole.dataset(3)) != rows
-    other = SequenceDataset(by_prebatch[4], "train", 45, shuffle=True, seed=6)
-    assert found(other.dataset(2)) != rows
-
-
-@pytest.mark.parametrize("prebatch", [1, 7])
-@pytest.mark.parametrize("world_size", [2, 3, 4])
-def test_shares_of_ranks(by_prebatch, small_windows, prebatch, world_size):
-    """45 rows in batches of 12: the last one has 9, which 2 and 4 ranks cannot halve."""
-    settings = {"shuffle": world_size == 3}
-    spec = by_prebatch[prebatch]
-    whole = [found([b]) for b in SequenceDataset(spec, "train", 12, **settings).dataset(1)]
-    shares = [
-        list(
-            SequenceDataset(
-                spec, "train", 12, rank=rank, world_size=world_size, **settings
-            ).dataset(1)
-        )
-        for rank in range(world_size)
-    ]
-    assert {len(share) for share in shares} == {4}
-    for index in range(4):
-        assert {len(share[index].weights) for share in shares} == {
-            -(-(12 if index < 3 else 9) // world_size)
-        }
-        assert [row for share in shares for row in found([share[index]])] == whole[index]
-        assert sum(float(tf.reduce_mean(share[index].weights)) for share in shares) == (
-            pytest.approx(world_size)
-        )
-
-
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_drop_remainder(by_prebatch, small_windows, world_size):
     settings = {"shuffle": True, "drop_remainder": True, "world_size": world_size}

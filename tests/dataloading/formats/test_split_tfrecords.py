@@ -121,7 +121,7 @@ def stored(tmp_path_factory):
 
 
 @ORDERS
-@pytest.mark.parametrize("batch_size", [3, 4, 8, 64])
+@pytest.mark.parametrize("batch_size", [3, 8])
 def test_rows_by_batch_size(stored, order, batch_size):
     """Batches that a prebatch divides, that divide it, and neither."""
     loader = SplitTFRecordsDataset(stored, "train", batch_size, **order)
@@ -132,13 +132,13 @@ def test_rows_by_batch_size(stored, order, batch_size):
 
 
 @ORDERS
-@pytest.mark.parametrize(("prebatch", "per_file"), [(1, 1), (7, 100), (64, 1)])
+@pytest.mark.parametrize(("prebatch", "per_file"), [(1, 1), (64, 1)])
 def test_rows_by_prebatch(tmp_path, order, prebatch, per_file):
-    """45 files, so that data_10 comes before data_2 by name; one file of all; one record."""
-    spec = original(tmp_path, rows_of(45), prebatch=prebatch, per_file=per_file)
+    """12 files, so that data_10 comes before data_2 by name; one record of all."""
+    spec = original(tmp_path, rows_of(12), prebatch=prebatch, per_file=per_file)
     rows = found(SplitTFRecordsDataset(spec, "train", 10, **order).dataset(epoch=1))
-    assert sorted(rows, key=lambda row: row.one) == rows_of(45)
-    assert (rows == rows_of(45)) == (not order)
+    assert sorted(rows, key=lambda row: row.one) == rows_of(12)
+    assert (rows == rows_of(12)) == (not order)
 
 
 def test_irregular_last_file_and_short_records(tmp_path):
@@ -163,20 +163,8 @@ def test_irregular_last_file_and_short_records(tmp_path):
         assert sorted(rows, key=lambda row: row.one) == rows_of(11)
 
 
-def test_order_of_split_binaries(stored, tmp_path):
-    """The order depends on (seed, epoch) and not on the batch; an epoch resumes at any row."""
-    whole = found(SplitTFRecordsDataset(stored, "train", 45, **SHUFFLED).dataset(2))
-    loader = SplitTFRecordsDataset(stored, "train", 7, **SHUFFLED)
-    assert found(loader.dataset(2)) == whole
-    assert found(loader.dataset(2, start_sample=19)) == whole[19:]
-    assert found(loader.dataset(3)) != whole
-    order = SplitTFRecordsDataset(stored, "train", 7, **SHUFFLED)._order.samples(2, 0, 45)
-    assert [row.one for row in whole] == order.tolist()
-
-
-@pytest.mark.quick("1-*", "3-*")
 @ORDERS
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+@pytest.mark.parametrize("world_size", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_shares_of_ranks(stored, order, world_size):
     """45 rows in batches of 12: the last one has 9, which 2 and 4 ranks cannot halve."""
     loaders = [
@@ -195,8 +183,7 @@ def test_shares_of_ranks(stored, order, world_size):
 
 
 @ORDERS
-@pytest.mark.parametrize("world_size", [2, 4])
-def test_ids_of_the_global_batch(stored, order, world_size):
+def test_ids_of_the_global_batch(stored, order, world_size=2):
     """Model-parallel input: ids, padding too, of all ranks, where a rank holds the tables."""
     settings = {"world_size": world_size, **order}
     own = [

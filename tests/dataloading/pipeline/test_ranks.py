@@ -202,7 +202,7 @@ def test_weights_of_a_padded_batch_by_hand(open_rows):
     np.testing.assert_array_equal(last, [[weight, weight]] + [[weight, 0]] * 3)
 
 
-@pytest.mark.quick("*-2", "shuffled-29-3")
+@pytest.mark.quick("*-29-2", "shuffled-1-2")
 @pytest.mark.parametrize("world_size", [2, 3, 4])
 @pytest.mark.parametrize("num_samples", [24, 29, 31, 1])
 def test_mean_over_ranks(open_rows, world_size, num_samples):

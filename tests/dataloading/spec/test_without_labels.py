@@ -79,7 +79,7 @@ def test_rows_by_hand(stored):
     np.testing.assert_array_equal(last.weights, [[1], [1], [1]])
 
 
-@pytest.mark.quick("1-3-*")
+@pytest.mark.quick("1-3-*-True-unknown", "1-3-own-False-*")
 @pytest.mark.parametrize("labels", ["stored", "absent", "no_chunk", "unknown"])
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("global_features", [None, [1, 0, 1], []], ids=["own", "global", "none"])

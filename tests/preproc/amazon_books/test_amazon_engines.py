@@ -286,20 +286,3 @@ def test_missing_nvtabular(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "nvtabular", None)
     with pytest.raises(ValueError, match="cannot be imported here .*nvtabular.*; run `make engi"):
         AmazonNVTabularEngine(options(tmp_path), tmp_path)
-
-
-@needs_nvtabular
-def test_command(run_script, tmp_path):
-    """The command reports its stages and prints nothing else; it does not import TensorFlow."""
-    generate(tmp_path, ReviewSizes(300, 10, 20, 3), 0, literal=False, compress=False)
-    done = run_script(
-        "-c",
-        "import sys; from preproc.amazon_books.__main__ import main\n"
-        "print(main(sys.argv[1:]), 'tensorflow' in sys.modules)",
-        *("--amazon_dataset_path", tmp_path, "--output_path", tmp_path / "out"),
-        *("--engine", "nvtabular", "--min_events", "5"),
-    )
-    assert done.stdout.splitlines()[-1] == "0 False"
-    messages = [line.split()[0] for line in done.stderr.splitlines()]
-    stages = ["reviews_*.json", "meta_*.json", "staged", "kept", "train:", "test:", "checks:"]
-    assert messages == stages

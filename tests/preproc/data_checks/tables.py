@@ -1,7 +1,6 @@
 """Small clean tables and their files, into which faults are put."""
 
 import csv
-import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -106,11 +105,3 @@ def write_jsonl(path: Path, table: Table) -> Path:
     lines = [json.dumps(dict(zip(table, row, strict=True))) for row in rows]
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
-
-
-def gzipped(path: Path) -> Path:
-    """Compresses a file; returns `NAME.gz`."""
-    target = path.with_name(f"{path.name}.gz")
-    target.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
-    path.unlink()
-    return target

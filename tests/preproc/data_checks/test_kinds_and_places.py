@@ -8,10 +8,10 @@ import pytest
 
 from tests.preproc.data_checks import places
 from tests.preproc.data_checks.cell import Cell
-from tests.preproc.data_checks.faults import files, logs, rows, values
+from tests.preproc.data_checks.faults import logs, rows, values
 from tests.preproc.data_checks.places import PLACES, SPARK
 
-CELLS = [cell for module in (values, rows, logs, files) for cell in module.cells()]
+CELLS = [cell for module in (values, rows, logs) for cell in module.cells()]
 # Kinds of which `make test` runs a cell at the slower places.
 QUICK = dict.fromkeys(SPARK, ()) | {"criteo_encode_only": ("drift", "unknown_values")}
 

@@ -31,10 +31,10 @@ TEXTS = [
 TYPED = [
     *((False, True), (0, 1), (0.0, 1.0), (-1, 1), (-1.0, 1.0), (1, 2), (1.0, 2.0)),
 ]
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 CASES = [
-    *itertools.product(TEXTS, SUFFIXES),
-    *itertools.product(TYPED, (".jsonl", ".parquet")),
+    *itertools.product(TEXTS, (".csv", ".parquet")),
+    *itertools.product(TYPED, (".parquet",)),
+    *((TEXTS[0], ".tsv"), (TEXTS[0], ".jsonl"), (TYPED[0], ".jsonl")),
 ]
 
 
@@ -99,7 +99,7 @@ def test_spellings_on_spark(one_spark, tmp_path):
     with open_engine(
         "spark", scratch, memory_limit_bytes=2 << 30, threads=2, master="local[2]"
     ) as spark:
-        for number, (pair, suffix) in enumerate(CASES[5::64]):
+        for number, (pair, suffix) in enumerate(CASES[4::28]):
             folder = tmp_path / str(number)
             folder.mkdir()
             check_spellings(spark, folder, pair, suffix)

@@ -404,6 +404,7 @@ transcode.main()
 """
 
 
+@pytest.mark.quick("amid*")
 @pytest.mark.parametrize("moment", ["amid its files", "at the end"])
 def test_output_of_a_killed_run(tmp_path, root, moment):
     command = [sys.executable, "-c", KILLED, moment, "--input", raw(tmp_path, a=ROWS)]

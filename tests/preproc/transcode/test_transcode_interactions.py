@@ -14,6 +14,7 @@ from dataloading.interactions.stored import read_candidate_lists, read_interacti
 from dataloading.spec.feature_spec import ITEM_CHANNEL, USER_CHANNEL, FeatureSpec
 from preproc import gen_csv
 from preproc.encoding.encoder import Encoder
+from preproc.transcode import __main__ as transcode
 from tests.preproc.transcode.test_transcode import raw as write_raw
 from tests.preproc.transcode.test_transcode import refused, run, vocabulary
 
@@ -244,16 +245,13 @@ def test_labels_of_train(labels, tmp_path):
     assert stored(tmp_path / "out", "train")["label"] == labels
 
 
-def test_original_script(tmp_path, run_script):
-    """`transcode.py --path` and the names of channels in NVIDIA's recipe."""
+def test_original_names(tmp_path):
+    """--path, and the names of channels in NVIDIA's recipe."""
     channels = {f"{name}_ch": features for name, features in SPEC["channel_spec"].items()}
     spec = {**SPEC, "channel_spec": channels}
     folder = raw(tmp_path, spec, train=numbered(TRAIN_ROWS), test=numbered(TEST_ROWS))
-    flags = ("--feature_spec_in=feature_spec.yaml", "--feature_spec_out=f.yaml")
-    done = run_script(
-        "original/dlrm/transcode.py", f"--path={folder}", f"--output={folder / 'out'}", *flags
-    )
-    assert done.returncode == 0, done.stderr
+    flags = ["--feature_spec_in=feature_spec.yaml", "--feature_spec_out=f.yaml"]
+    assert transcode.main([f"--path={folder}", f"--output={folder / 'out'}", *flags]) == 0
     assert set(FeatureSpec.from_yaml(folder / "out/f.yaml").channel_spec) == {*SPEC["channel_spec"]}
 
 

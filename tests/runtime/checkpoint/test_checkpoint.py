@@ -1,7 +1,6 @@
 import json
 import multiprocessing
 import os
-import shutil
 import threading
 import time
 from types import SimpleNamespace
@@ -347,30 +346,6 @@ def test_memory_limit_of_unwritten_blocks(tmp_path, monkeypatch):
     taken.release()
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda p: (p / "checkpoint.json").unlink(), "or it is damaged: checkpoint.json: No such"),
-        (lambda p: (p / "checkpoint.json").write_text("{"), "does not begin with its checksum"),
-        (lambda p: (p / "sparse/cat.npy").unlink(), "sparse/cat.npy is missing or damaged"),
-        (lambda p: (p / "sparse/cat.npy").write_bytes(b"\x93NUMPY"), "it has 6 bytes instead of"),
-        (
-            lambda p: np.load(p / "sparse/cat.npy", mmap_mode="r+").__setitem__((4, 2), 3.0),
-            "cat.npy is missing or damaged: the checksum differs in block 0",
-        ),
-        (
-            lambda p: os.truncate(p / "sparse/cat.npy", (p / "sparse/cat.npy").stat().st_size - 4),
-            "cat.npy is missing or damaged: it has",
-        ),
-    ],
-)
-def test_damaged_files(tmp_path, damage, message):
-    path = saved(tmp_path)
-    damage(path)
-    with pytest.raises(ValueError, match=message):
-        checkpoint.restore(path, some_weights(7.0))
-
-
 def test_other_model(tmp_path):
     path = save(tmp_path, some_weights()[:1], {})
     with pytest.raises(ValueError, match=r"another model: it lacks \['dense.scalars/power', 'spa"):
@@ -451,22 +426,6 @@ def test_damage_of_the_original_layout(tmp_path, damage, message):
     damage(tmp_path / "sparse")
     with pytest.raises(ValueError, match=message):
         checkpoint.restore(tmp_path, [table])
-
-
-def test_suggestion_of_the_previous_checkpoint(tmp_path):
-    first, second = saved(tmp_path), saved(tmp_path)
-    (second / "sparse/cat.npy").write_bytes(b"")
-    with (
-        pytest.raises(checkpoint.DamagedCheckpoint, match=f"the one before it is --resume {first}"),
-        checkpoint.suggest_previous(second, "--resume"),
-    ):
-        checkpoint.restore(second, some_weights())
-    shutil.rmtree(first)
-    with (
-        pytest.raises(checkpoint.DamagedCheckpoint, match="there is no earlier one"),
-        checkpoint.suggest_previous(second, "--resume"),
-    ):
-        checkpoint.restore(second, some_weights())
 
 
 def test_checkpoint_without_index(tmp_path):

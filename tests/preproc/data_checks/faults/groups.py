@@ -9,7 +9,6 @@ NEW_ROWS = ("vocabulary", "grow", "predict")
 PAIRS = ("interactions", "interactions_parquet")
 HISTORIES = ("histories", "histories_parquet")
 LOGS = (*PAIRS, "ratings", *HISTORIES)
-LOG_FILES = ("interactions", "ratings", "histories")
 
 
 def clean(place: str) -> Table:
