@@ -135,15 +135,7 @@ def test_truncated_lists_of_parts(tmp_path):
     assert remarks == ["truncated lists: tags 2, words 2", "ignored columns: label"]
 
 
-def test_bad_row_of_parts(tmp_path):
-    """The first bad row of all tasks is named."""
-    model, source = write_clicks(tmp_path / "model"), parts(tmp_path / "rows", 2, 10)
-    table = random_clicks(5).set_column(0, "city", pa.array([0, 1, 9, 1, 1]))
-    pq.write_table(table, source / "1.parquet")
-    with pytest.raises(ValueError, match=r"1.parquet, row 3 .*, column 'city': got 9; expected an"):
-        score(tmp_path, model, source)
-
-
+@pytest.mark.long
 @needs_spark
 def test_scores_on_spark(tmp_path):
     model, source = write_clicks(tmp_path / "model"), parts(tmp_path / "rows", 3, 500)

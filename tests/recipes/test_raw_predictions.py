@@ -6,14 +6,12 @@ import numpy as np
 import pyarrow.csv
 import pytest
 
-import ncf
 import recipes
 import sim
 from deployment.deploy import __main__ as deploy
 from deployment.model.trained_model import evaluation_rows, open_checkpoint
 from preproc.amazon_books import __main__ as amazon_books
 from preproc.encoding.encoder import EncodingError
-from preproc.movielens import __main__ as movielens
 from runtime import checkpoint
 from tests.deployment import trained as trainings
 
@@ -192,21 +190,3 @@ def test_histories(tmp_path):
     assert model.predict(row) == pytest.approx(model(batch)[3], rel=1e-6)
     row["item_id_pos"] = ["book 9", *row["item_id_pos"], "unknown"] + ["book 1"] * 12
     assert model.predict(row) == model.predict({**row, "item_id_pos": ["book 1"] * 12})
-
-
-def test_users_and_items(tmp_path):
-    rng = np.random.default_rng(0)
-    lines = {f"{user * 7},film {item}" for user in range(12) for item in rng.integers(0, 30, 9)}
-    lines = [f"{line},3,{time}" for time, line in enumerate(sorted(lines))]
-    (tmp_path / "log.csv").write_text("\n".join(["userId,movieId,rating,timestamp", *lines]))
-    flags = (f"--input={tmp_path / 'log.csv'}", f"--output={tmp_path / 'data'}")
-    assert movielens.main([*flags, "--min_ratings=2", "--valid_negative=5"]) == 0
-    trained = trainings.train(ncf, tmp_path, [*trainings.NCF], tmp_path / "data")
-    model = recipes.load_model(trained.checkpoint)
-    batch = next(iter(evaluation_rows(open_checkpoint(str(trained.checkpoint)), 30).dataset()))
-    user, item = model.columns
-    rows = {user: originals(model, "user", batch.inputs.user)}
-    rows[item] = originals(model, "item", batch.inputs.item)
-    np.testing.assert_array_equal(model.predict(rows), model(batch))
-    with pytest.raises(EncodingError, match="expected one of the .* values of the vocabulary"):
-        model.predict({user: 1, item: "film 3"})
