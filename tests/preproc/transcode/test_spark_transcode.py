@@ -53,7 +53,7 @@ def equal_report(path, folder, capsys, *flags):
 
 
 def test_equal_data_sets(one_spark, tmp_path, capsys, monkeypatch):
-    """Of rows to train on, and of later ones of another price."""
+    """Rows to train on, and later ones of another price."""
     monkeypatch.setattr(continuous, "SAMPLE_ROWS", 1000)
     path = orders(tmp_path / "orders.csv")
     flags = ("--label=bought", "--split_by_time=day", "--transform=age=quantile")
