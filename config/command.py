@@ -24,10 +24,10 @@ from config.flag import not_read, rules_of
 
 # Word for a value in the help, and the expected values in messages, by type.
 _KINDS = {
-    int: ("N", "an integer"),
-    float: ("X", "a number"),
-    str: ("TEXT", "a text"),
-    Path: ("PATH", "a path"),
+    int: ("N", "an integer", "integers"),
+    float: ("X", "a number", "numbers"),
+    str: ("TEXT", "a text", "texts"),
+    Path: ("PATH", "a path", "paths"),
 }
 _OPTIONS = "options"  # key of the dataclass of a subcommand
 
@@ -270,7 +270,9 @@ def _value_of(field: Field, hint: Any, text: Any) -> Any:
             return tuple(kind(item) for item in text.split(",")) if text else ()
         return read(text)
     except ValueError as error:
-        several = "s with commas between them" if is_list else ""
-        expected = f"expected {_KINDS[kind][1]}{several}" if kind in _KINDS else ""
-        message = f"{expected}, got {text!r}" if rules.parse is None else str(error)
+        message = str(error)
+        if rules.parse is None:
+            _, one, several = _KINDS[kind]
+            expected = f"{several} with commas between them" if is_list else one
+            message = f"expected {expected}, got {text!r}"
         raise ValueError(f"--{flag_name(field.name)}: {message}") from None

@@ -84,10 +84,6 @@ def not_read(name: str, condition: str) -> ValueError:
     return ValueError(f"--{name} is only read {condition}; or leave --{name} out")
 
 
-def _is_finite(value: Any) -> bool:
-    return not isinstance(value, float) or math.isfinite(value)
-
-
 @dataclass(frozen=True)
 class Rules:
     """Rules of a flag: who has it, its values, and when it is read.
@@ -165,10 +161,10 @@ class Rules:
             if self.choices and item not in self.choices:
                 choices = ", ".join(map(str, self.choices))
                 raise ValueError(f"--{name}: expected one of {choices}, got {item}")
-            within = _is_finite(item) and all(is_met(item, bound) for _, is_met, bound in limits)
-            if limits and not within:
+            if isinstance(item, float) and not math.isfinite(item):
+                raise ValueError(f"--{name}: expected a finite number, got {item}")
+            if not all(is_met(item, bound) for _, is_met, bound in limits):
                 text = " and ".join(f"{words} {bound}" for words, _, bound in limits)
-                text += "" if _is_finite(item) else " and finite"
                 special = "" if self.special is None else f" (or {self.special})"
                 raise ValueError(f"--{name}: expected {text}{special}, got {item}")
         if self.check is not None:

@@ -6,15 +6,17 @@ Reads every value of split binaries, split TFRecords and tensor files, a few meg
 DuckDB summarizes them. Events of histories are checked, records of histories are not read.
 """
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
+from config.command import CommandOptions, parse
+from config.flag import flag
 from dataloading.formats.open_chunk import is_readable, open_chunk
 from dataloading.formats.split_tfrecords.dataset import length_faults
 from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE, stored_spec
@@ -50,18 +52,23 @@ _SUMMARY = """
 """
 
 
+@dataclass(frozen=True)
+class DescribeOptions(CommandOptions):
+    """Data set to describe."""
+
+    directory: str = flag(MISSING, f"folder with a {SPEC_FILE}", is_positional=True)
+    feature_spec: str = flag(SPEC_FILE, "name of the YAML file in it", metavar="FILE")
+
+
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 for a whole data set, 1 for a broken one, 2 without a data set."""
-    parser = argparse.ArgumentParser(
-        prog="python -m dataloading.describe",
-        description="Prints what is in a data set. Exit status 1: it is broken.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("directory", help=f"folder with a {SPEC_FILE}")
-    help_text = "name of the YAML file in it (default %(default)s)"
-    parser.add_argument("--feature_spec", default=SPEC_FILE, metavar="FILE", help=help_text)
-    flags = parser.parse_args(argv)
-    return exit_status(lambda: describe(find_feature_spec(flags.directory, flags.feature_spec)))
+
+    def work() -> int:
+        text = "Prints what is in a data set. Exit status 1: it is broken."
+        options = parse(DescribeOptions, argv, "dataloading.describe", text)
+        return describe(find_feature_spec(options.directory, options.feature_spec))
+
+    return exit_status(work)
 
 
 def describe(path: Path) -> int:

@@ -6,14 +6,15 @@
 `prepare_synthetic_dataset` writes files for it, `--dataset_type synthetic` draws rows on the fly.
 """
 
-import argparse
 import contextlib
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
+from config.command import CommandOptions, parse
+from config.flag import flag
 from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
-from dataloading.synthetic.dataset import comma_separated
 from dataloading.synthetic.rows import DEFAULT_ALPHA, DEFAULT_NUM_NUMERICAL, synthetic_spec
 from runtime.cli import exit_status
 
@@ -38,13 +39,36 @@ _VARIANT_ALPHA = 1.45
 _OWN_FLAGS = ("num_numerical", "cardinalities", "hotness", "alpha")
 
 
+@dataclass(frozen=True)
+class SpecOptions(CommandOptions):
+    """Features of generated data, and the file of their spec."""
+
+    dst: str = flag(SPEC_FILE, "YAML file to write", metavar="FILE")
+    variant: str | None = flag(None, "Criteo's sizes", choices=tuple(VARIANTS))
+    num_numerical: int | None = flag(
+        None, f"numerical features (default {DEFAULT_NUM_NUMERICAL})", at_least=0
+    )
+    cardinalities: tuple[int, ...] | None = flag(
+        None, "ids of each categorical feature; '' for zero features"
+    )
+    hotness: tuple[int, ...] | None = flag(None, "ids per row, one number or one each (default 1)")
+    alpha: tuple[float, ...] | None = flag(
+        None,
+        f"exponent of the ids' power law, one number or one each (default {DEFAULT_ALPHA})",
+    )
+
+
 def main(argv: list[str] | None = None) -> int:
     """Runs the tool; returns the status of `runtime.cli.exit_status`."""
-    flags = _parser().parse_args(argv)
-    return exit_status(lambda: print(write(flags)))
+
+    def work() -> None:
+        text = "Writes a feature spec for generated data."
+        print(write(parse(SpecOptions, argv, "dataloading.generate_feature_spec", text)))
+
+    return exit_status(work)
 
 
-def write(flags: argparse.Namespace) -> str:
+def write(flags: SpecOptions) -> str:
     """Writes the spec that the flags describe, with the files of our usual layout; returns where,
     for people."""
     own_flags = [name for name in _OWN_FLAGS if getattr(flags, name) is not None]
@@ -61,7 +85,7 @@ def write(flags: argparse.Namespace) -> str:
         )
     else:
         count = DEFAULT_NUM_NUMERICAL if flags.num_numerical is None else flags.num_numerical
-        hotness, alpha = flags.hotness or [1], flags.alpha or [DEFAULT_ALPHA]
+        hotness, alpha = flags.hotness or (1,), flags.alpha or (DEFAULT_ALPHA,)
         spec = synthetic_spec(flags.cardinalities, hotness, alpha, count)
     path = Path(flags.dst)
     if path.exists():
@@ -72,28 +96,6 @@ def write(flags: argparse.Namespace) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     spec.to_yaml(path)
     return f"written: {path}"
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m dataloading.generate_feature_spec",
-        description="Writes a feature spec for generated data.",
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
-    integers, numbers = comma_separated(int), comma_separated(float)
-    help_text = f"YAML file to write (default {SPEC_FILE})"
-    add("--dst", default=SPEC_FILE, metavar="FILE", help=help_text)
-    add("--variant", choices=tuple(VARIANTS), help="Criteo's sizes")
-    help_text = f"numerical features (default {DEFAULT_NUM_NUMERICAL})"
-    add("--num_numerical", type=int, metavar="N", help=help_text)
-    help_text = "ids of each categorical feature; '' for zero features"
-    add("--cardinalities", type=integers, metavar="N,N,...", help=help_text)
-    help_text = "ids per row, one number or one each (default 1)"
-    add("--hotness", type=integers, metavar="N,N,...", help=help_text)
-    help_text = f"exponent of the ids' power law, one number or one each (default {DEFAULT_ALPHA})"
-    add("--alpha", type=numbers, metavar="A,A,...", help=help_text)
-    return parser
 
 
 if __name__ == "__main__":

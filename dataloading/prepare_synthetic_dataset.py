@@ -10,15 +10,16 @@ usual layout. Ids follow the features' `alpha`, labels come from a teacher
 (`dataloading/synthetic/teacher.py`).
 """
 
-import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-from dataloading.pipeline.shuffle import check_flags
+from config.command import CommandOptions, parse
+from config.flag import flag
 from dataloading.spec import yaml_io
 from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, NUMERICAL_CHANNEL, TRAIN, FeatureSpec
-from dataloading.synthetic.dataset import comma_separated, write_dataset
+from dataloading.synthetic.dataset import write_dataset
 from dataloading.synthetic.rows import DEFAULT_NUM_NUMERICAL, SPLITS, synthetic_spec
 from runtime.cli import exit_status
 
@@ -27,23 +28,45 @@ _FEATURE_FLAGS = ("num_numerical_features", "synthetic_dataset_table_sizes")
 _TABLE_SIZES = (100_000,) * 26
 
 
+@dataclass(frozen=True)
+class GeneratedSpecOptions(CommandOptions):
+    """Features, rows and folder of generated clicks."""
+
+    feature_spec: str | None = flag(None, "YAML file of the features", metavar="FILE")
+    num_numerical_features: int | None = flag(
+        None, f"without --feature_spec: numerical features ({DEFAULT_NUM_NUMERICAL})", at_least=0
+    )
+    synthetic_dataset_table_sizes: tuple[int, ...] | None = flag(
+        None, "without --feature_spec: ids of each categorical feature (26 x 100,000)"
+    )
+    synthetic_dataset_dir: str = flag("data/synthetic", "folder to make", metavar="DIR")
+    synthetic_dataset_num_entries: int | None = flag(
+        None, "rows of the split 'train', in place of batches", at_least=1
+    )
+    synthetic_dataset_train_batches: int = flag(1024, "batches of the split 'train'", at_least=1)
+    synthetic_dataset_valid_batches: int = flag(64, "batches of each other split", at_least=1)
+    synthetic_dataset_batch_size: int = flag(32_768, "rows of a batch", at_least=1)
+    seed: int = flag(12345, "of the teacher and the rows")
+
+
 def main(argv: list[str] | None = None) -> int:
     """Runs the tool; returns the status of `runtime.cli.exit_status`."""
-    flags = _parser().parse_args(argv)
-    return exit_status(lambda: print(run(flags)), "interrupted; nothing was written")
+
+    def work() -> None:
+        text = "Writes generated clicks as split binaries, for the features of any spec."
+        print(run(parse(GeneratedSpecOptions, argv, "dataloading.prepare_synthetic_dataset", text)))
+
+    return exit_status(work, "interrupted; nothing was written")
 
 
-def run(flags: argparse.Namespace) -> str:
+def run(flags: GeneratedSpecOptions) -> str:
     """Writes the requested data set; returns a report for people.
 
     Raises:
         ValueError: the spec is broken, or rows of it cannot be generated.
     """
     names = [f"synthetic_dataset_{n}" for n in ("train_batches", "valid_batches", "batch_size")]
-    check_flags(flags, 1, *names)
     num_entries = flags.synthetic_dataset_num_entries
-    if num_entries is not None:
-        check_flags(flags, 1, "synthetic_dataset_num_entries")
     spec = _features(flags)
     channels = (NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL)
     spec.require("the generator", channels=channels, chunk_types=("split_binary",))
@@ -65,7 +88,7 @@ def run(flags: argparse.Namespace) -> str:
     return "\n".join([*lines, f"written: {Path(flags.synthetic_dataset_dir) / SPEC_FILE}"])
 
 
-def _features(flags: argparse.Namespace) -> FeatureSpec:
+def _features(flags: GeneratedSpecOptions) -> FeatureSpec:
     own = [name for name in _FEATURE_FLAGS if getattr(flags, name) is not None]
     if flags.feature_spec is None:
         sizes = flags.synthetic_dataset_table_sizes
@@ -80,32 +103,6 @@ def _features(flags: argparse.Namespace) -> FeatureSpec:
     path = Path(flags.feature_spec)
     content = {"source_spec": None, **yaml_io.read_mapping(path)}
     return FeatureSpec.from_dict(content, path.parent, origin=str(path))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m dataloading.prepare_synthetic_dataset",
-        description="Writes generated clicks as split binaries, for the features of any spec.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
-    add("--feature_spec", metavar="FILE", help="YAML file of the features")
-    number = {"type": int, "metavar": "N"}
-    help_text = f"without --feature_spec: numerical features ({DEFAULT_NUM_NUMERICAL})"
-    add("--num_numerical_features", help=help_text, **number)
-    help_text = "without --feature_spec: ids of each categorical feature (26 x 100,000)"
-    sizes = {"type": comma_separated(int), "metavar": "N,N,..."}
-    add("--synthetic_dataset_table_sizes", help=help_text, **sizes)
-    add("--synthetic_dataset_dir", default="data/synthetic", metavar="DIR", help="folder to make")
-    prefix = "--synthetic_dataset"
-    help_text = "rows of the split 'train', in place of batches"
-    add(f"{prefix}_num_entries", help=help_text, **number)
-    add(f"{prefix}_train_batches", default=1024, help="batches of the split 'train'", **number)
-    add(f"{prefix}_valid_batches", default=64, help="batches of each other split", **number)
-    add(f"{prefix}_batch_size", default=32_768, help="rows of a batch", **number)
-    add("--seed", type=int, default=12345, help="of the teacher and the rows")
-    return parser
 
 
 if __name__ == "__main__":

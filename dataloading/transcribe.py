@@ -6,7 +6,6 @@ Rows go through in batches, so memory does not grow with the data; the folder ap
 whole. Split binaries in the usual layout (docs/reference/file_formats.md) come back byte by byte.
 """
 
-import argparse
 import dataclasses
 import shutil
 import sys
@@ -15,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from config.command import CommandOptions, parse
+from config.flag import flag, requires
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.formats.split_tfrecords.folder_format import spec_of_folders
@@ -37,11 +38,47 @@ from runtime.files.disk import write_errors_name
 from runtime.files.outputs import DATA_SET
 from runtime.files.staging import output_folder
 
-_DEFAULT_PREBATCH = 65_536
 _DEFAULT_PATH = "synthetic_dataset"  # of NVIDIA's tool
 
 
-def transcribe(options: argparse.Namespace) -> str:
+_KINDS = ("tf_raw", "split_tfrecords")
+_OF_RECORDS = (requires("dst_dataset_type", "split_tfrecords"),)
+
+
+@dataclasses.dataclass(frozen=True)
+class TranscribeOptions(CommandOptions):
+    """Data set to read, and the one to write.
+
+    Raises:
+        ValueError: a value out of range.
+    """
+
+    src_dataset_path: str = flag(_DEFAULT_PATH, "folder of the data set", metavar="DIR")
+    src_dataset_type: str = flag("tf_raw", "its format", choices=_KINDS)
+    src_feature_spec: str = flag(SPEC_FILE, "file name in --src_dataset_path", metavar="FILE")
+    src_batch_size: int = flag(65_536, "rows in memory at a time", at_least=1)
+    dst_dataset_path: str = flag(
+        _DEFAULT_PATH, "folder to make; must not hold files", metavar="DIR"
+    )
+    dst_dataset_type: str = flag("split_tfrecords", "its format", choices=_KINDS)
+    dst_feature_spec: str = flag(SPEC_FILE, "file name in --dst_dataset_path", metavar="FILE")
+    dst_prebatch_size: int = flag(
+        65_536, "rows of a record of split TFRecords", at_least=1, needs=_OF_RECORDS
+    )
+    dst_batches_per_file: int | None = flag(
+        None, "records of a file (default: all in one file)", at_least=1, needs=_OF_RECORDS
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if Path(self.dst_feature_spec).name != self.dst_feature_spec:
+            raise ValueError(
+                f"--dst_feature_spec is {self.dst_feature_spec}; expected a file name without a "
+                "folder, the file is in --dst_dataset_path"
+            )
+
+
+def transcribe(options: TranscribeOptions) -> str:
     """Transcribes the data set; returns a report for people.
 
     Raises:
@@ -49,7 +86,6 @@ def transcribe(options: argparse.Namespace) -> str:
             other format cannot hold.
         OSError: a file could not be read or written.
     """
-    _check(options)
     source, target = Path(options.src_dataset_path), Path(options.dst_dataset_path)
     spec = FeatureSpec.from_yaml(source / options.src_feature_spec)
     if options.src_dataset_type == "split_tfrecords":
@@ -69,7 +105,7 @@ def transcribe(options: argparse.Namespace) -> str:
             if options.dst_dataset_type == "tf_raw":
                 writer = _RawBinaryWriter(folder, split, layout, loader.columns)
             else:
-                prebatch = options.dst_prebatch_size or _DEFAULT_PREBATCH
+                prebatch = options.dst_prebatch_size
                 per_file = options.dst_batches_per_file or -(-num_samples // prebatch)
                 sizes = {"prebatch": prebatch, "batches_per_file": per_file}
                 writer = SplitTFRecordsWriter(folder, split, layout, loader.columns, **sizes)
@@ -91,22 +127,8 @@ def transcribe(options: argparse.Namespace) -> str:
     return "\n".join([*report, f"written: {target / options.dst_feature_spec}"])
 
 
-def _check(options: argparse.Namespace) -> None:
-    for name in ("src_batch_size", "dst_prebatch_size", "dst_batches_per_file"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise ValueError(f"--{name} is {value}; expected 1 or more")
-        if value is not None and name.startswith("dst") and options.dst_dataset_type == "tf_raw":
-            raise ValueError(f"--{name} is only read with --dst_dataset_type split_tfrecords")
-    if Path(options.dst_feature_spec).name != options.dst_feature_spec:
-        raise ValueError(
-            f"--dst_feature_spec is {options.dst_feature_spec}; expected a file name without a "
-            "folder, the file is in --dst_dataset_path"
-        )
-
-
 def _usual_layout(
-    spec: FeatureSpec, loaders: dict[str, SampleDataset], options: argparse.Namespace
+    spec: FeatureSpec, loaders: dict[str, SampleDataset], options: TranscribeOptions
 ) -> FeatureSpec:
     """Returns the features of the three channels, in no file yet. In split binaries their hotness
     is that of the first row, where rows could differ."""
@@ -181,37 +203,14 @@ class _RawBinaryWriter:
         return self._chunks
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m dataloading.transcribe",
-        description="Brings a data set from one format to another.",
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
-    default = "(default: %(default)s)"
-    add("--src_dataset_path", default=_DEFAULT_PATH, help=f"folder of the data set {default}")
-    kinds, help_text = ("tf_raw", "split_tfrecords"), f"its format {default}"
-    add("--src_dataset_type", default="tf_raw", choices=kinds, help=help_text)
-    add("--src_feature_spec", default=SPEC_FILE, help="file name in --src_dataset_path")
-    add("--src_batch_size", type=int, default=65_536, help="rows in memory at a time")
-    help_text = f"folder to make; must not hold files {default}"
-    add("--dst_dataset_path", default=_DEFAULT_PATH, help=help_text)
-    help_text = f"its format {default}"
-    add("--dst_dataset_type", default="split_tfrecords", choices=kinds, help=help_text)
-    add("--dst_feature_spec", default=SPEC_FILE, help="file name in --dst_dataset_path")
-    help_text = f"rows of a record of split TFRecords (default: {_DEFAULT_PREBATCH})"
-    add("--dst_prebatch_size", type=int, help=help_text)
-    add("--dst_batches_per_file", type=int, help="records of a file (default: all in one file)")
-    return parser
-
-
 def main(argv: list[str] | None = None) -> int:
     """Runs the tool; returns the status of `runtime.cli.exit_status`."""
-    flags = _parser().parse_args(argv)
-    return exit_status(
-        lambda: print(transcribe(flags)),
-        "interrupted; nothing was written under --dst_dataset_path",
-    )
+
+    def work() -> None:
+        text = "Brings a data set from one format to another."
+        print(transcribe(parse(TranscribeOptions, argv, "dataloading.transcribe", text)))
+
+    return exit_status(work, "interrupted; nothing was written under --dst_dataset_path")
 
 
 if __name__ == "__main__":

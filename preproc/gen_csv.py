@@ -5,7 +5,6 @@
 The rows are those of `dataloading/synthetic/rows.py`: a model learns from them.
 """
 
-import argparse
 import contextlib
 import csv
 import io
@@ -15,6 +14,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from dataloading.pipeline.shuffle import check_flags
+from config.command import CommandOptions, parse
+from config.flag import flag
 from dataloading.spec import rules
 from dataloading.spec.data_set_files import SPEC_FILE, check_files_apart
 from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, LABEL_CHANNEL, FeatureSpec
@@ -36,15 +37,34 @@ from runtime.cli import exit_status
 from runtime.files.staging import output_folder
 
 
+@dataclass(frozen=True)
+class RawFileOptions(CommandOptions):
+    """Feature spec, rows and folder of generated files."""
+
+    feature_spec_in: str = flag(SPEC_FILE, "simplified feature spec", metavar="FILE")
+    output: str = flag("/data", "folder of the files", metavar="DIR")
+    size: int = flag(1000, "rows of each split", at_least=1)
+    auto_cardinality: int = flag(
+        1000, "ids to draw for features whose cardinality is auto", at_least=1
+    )
+    seed: int = flag(0, "of the teacher and the rows")
+
+
 def main(argv: list[str] | None = None) -> int:
     """Runs the tool; returns the status of `runtime.cli.exit_status`."""
-    flags = _parser().parse_args(argv)
-    return exit_status(lambda: print(generate(flags)), "interrupted; nothing was written")
+
+    def work() -> None:
+        text = (
+            "Writes generated clicks into the CSV or Parquet files that a simplified feature spec "
+            "names, with a copy of the spec."
+        )
+        print(generate(parse(RawFileOptions, argv, "preproc.gen_csv", text)))
+
+    return exit_status(work, "interrupted; nothing was written")
 
 
-def generate(flags: argparse.Namespace) -> str:
+def generate(flags: RawFileOptions) -> str:
     """Writes the requested files; returns a report for people."""
-    check_flags(flags, 1, "size", "auto_cardinality")
     spec = RawSpec.from_yaml(flags.feature_spec_in)
     check_files_apart(spec.sources, spec.origin)
     generated = _spec_of_rows(spec, flags.auto_cardinality)
@@ -159,24 +179,6 @@ def _table(chunk: SourceChunk, columns: dict[str, np.ndarray], begin: int, end: 
             flat = pc.binary_join(lists, SEPARATOR) if chunk.type == CSV else lists
         arrays.append(flat)
     return pa.table(arrays, names=list(chunk.columns))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m preproc.gen_csv",
-        description="Writes generated clicks into the CSV or Parquet files that a simplified "
-        "feature spec names, with a copy of the spec.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
-    add("--feature_spec_in", default=SPEC_FILE, metavar="FILE", help="simplified feature spec")
-    add("--output", default="/data", metavar="DIR", help="folder of the files")
-    add("--size", type=int, default=1000, metavar="ROWS", help="rows of each split")
-    help_text = "ids to draw for features whose cardinality is auto"
-    add("--auto_cardinality", type=int, default=1000, metavar="N", help=help_text)
-    add("--seed", type=int, default=0, help="of the teacher and the rows")
-    return parser
 
 
 if __name__ == "__main__":

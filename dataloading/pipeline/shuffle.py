@@ -1,6 +1,5 @@
 """Order of the samples of an epoch, and the share of a rank. NumPy only."""
 
-import argparse
 import functools
 
 import numpy as np
@@ -111,11 +110,6 @@ def check_at_least(least: int, **values: float) -> None:
     for name, value in values.items():
         if value < least:
             raise ValueError(f"{name} is {value}; expected {least} or more")
-
-
-def check_flags(flags: argparse.Namespace, least: float, *names: str) -> None:
-    """Raises ValueError for a flag with a smaller value."""
-    check_at_least(least, **{f"--{name}": getattr(flags, name) for name in names})
 
 
 def check_shares(batch_size: int, rank: int, world_size: int) -> None:

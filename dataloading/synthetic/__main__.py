@@ -3,60 +3,74 @@
 python -m dataloading.synthetic --output data/synthetic --rows 100000
 """
 
-import argparse
+import sys
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
+from config.command import CommandOptions, parse
+from config.flag import flag
 from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION, FeatureSpec
-from dataloading.synthetic.dataset import comma_separated, write_dataset
+from dataloading.synthetic.dataset import write_dataset
 from dataloading.synthetic.rows import (
     DEFAULT_ALPHA,
     DEFAULT_CARDINALITIES,
     DEFAULT_NUM_NUMERICAL,
     synthetic_spec,
 )
+from runtime.cli import exit_status
 
 
-def main(arguments=None) -> None:
-    """Runs the command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m dataloading.synthetic",
-        description="Writes generated clicks as split binaries and prints their best AUC.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+@dataclass(frozen=True)
+class ClickOptions(CommandOptions):
+    """Features, rows and folder of generated clicks."""
+
+    output: str = flag(MISSING, "folder to make; must not hold files", metavar="DIR")
+    rows: int = flag(1_000_000, "training rows")
+    validation_rows: int = flag(100_000, "validation rows")
+    test_rows: int = flag(100_000, "test rows")
+    feature_spec: str | None = flag(
+        None, "take features from this YAML file, not the flags", metavar="FILE"
     )
-    add, ids, alphas = parser.add_argument, comma_separated(int), comma_separated(float)
-    add("--output", required=True, help="folder to make; must not hold files")
-    add("--rows", type=int, default=1_000_000, help="training rows")
-    add("--validation_rows", type=int, default=100_000)
-    add("--test_rows", type=int, default=100_000)
-    add("--feature_spec", help="take features from this YAML file, not the flags")
-    ids_help = "ids of each categorical feature, comma-separated"
-    add("--cardinalities", type=ids, default=list(DEFAULT_CARDINALITIES), help=ids_help)
-    add("--hotness", type=ids, default=[1], help="ids per row, one number or one each")
-    alpha_help = "exponent of the power law, one number or one each; 0 is uniform"
-    add("--alpha", type=alphas, default=[DEFAULT_ALPHA], help=alpha_help)
-    add("--num_numerical", type=int, default=DEFAULT_NUM_NUMERICAL)
-    add("--seed", type=int, default=0)
-    args = parser.parse_args(arguments)
-    try:
-        if args.feature_spec:
-            spec = FeatureSpec.from_yaml(args.feature_spec)
+    cardinalities: tuple[int, ...] = flag(DEFAULT_CARDINALITIES, "ids of each categorical feature")
+    hotness: tuple[int, ...] = flag((1,), "ids per row, one number or one each")
+    alpha: tuple[float, ...] = flag(
+        (DEFAULT_ALPHA,), "exponent of the power law, one number or one each; 0 is uniform"
+    )
+    num_numerical: int = flag(DEFAULT_NUM_NUMERICAL, "numerical features")
+    seed: int = flag(0, "of the teacher and the rows")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the tool; returns the status of `runtime.cli.exit_status`."""
+
+    def work() -> None:
+        text = "Writes generated clicks as split binaries and prints their best AUC."
+        options = parse(ClickOptions, argv, "dataloading.synthetic", text)
+        if options.feature_spec:
+            spec = FeatureSpec.from_yaml(options.feature_spec)
         else:
-            spec = synthetic_spec(args.cardinalities, args.hotness, args.alpha, args.num_numerical)
-        num_samples = {TRAIN: args.rows, VALIDATION: args.validation_rows, TEST: args.test_rows}
-        written = write_dataset(args.output, spec, num_samples, args.seed)
-    except (ValueError, OSError) as error:
-        parser.exit(2, f"{parser.prog}: {error}\n")
-    for split in num_samples:
-        facts = written.metadata[split]
-        files = [file for chunk in written.source_spec[split] for file in chunk.files]
-        size_bytes = sum((written.base_directory / file).stat().st_size for file in files)
-        print(
-            f"{split}: {facts['rows']:,} rows, {size_bytes:,} bytes, click rate "
-            f"{facts['click_rate']:.4f}, best reachable AUC {_shown(facts['best_auc'])} (expected "
-            f"{_shown(facts['expected_auc'])})"
-        )
-    print(f"written: {Path(args.output) / SPEC_FILE}")
+            spec = synthetic_spec(
+                options.cardinalities, options.hotness, options.alpha, options.num_numerical
+            )
+        num_samples = {
+            TRAIN: options.rows,
+            VALIDATION: options.validation_rows,
+            TEST: options.test_rows,
+        }
+        written = write_dataset(options.output, spec, num_samples, options.seed)
+        for split in num_samples:
+            facts = written.metadata[split]
+            files = [file for chunk in written.source_spec[split] for file in chunk.files]
+            size_bytes = sum((written.base_directory / file).stat().st_size for file in files)
+            print(
+                f"{split}: {facts['rows']:,} rows, {size_bytes:,} bytes, click rate "
+                f"{facts['click_rate']:.4f}, best reachable AUC {_shown(facts['best_auc'])} "
+                f"(expected {_shown(facts['expected_auc'])})"
+            )
+        print(f"written: {Path(options.output) / SPEC_FILE}")
+
+    return exit_status(work)
 
 
 def _shown(auc: float | None) -> str:
@@ -64,4 +78,4 @@ def _shown(auc: float | None) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

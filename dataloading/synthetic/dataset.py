@@ -173,13 +173,3 @@ def rows_of_files(files: Sequence[str], num_samples: int) -> list[tuple[str, int
     """Returns (file, first row, last row + 1) of rows that are spread evenly over files."""
     ends = [num_samples * number // len(files) for number in range(len(files) + 1)]
     return list(zip(files, ends[:-1], ends[1:], strict=True))
-
-
-def comma_separated(kind):
-    """Returns a parser of flags like 1,2,3 for argparse; '' is an empty list."""
-
-    def parse(text: str) -> list:
-        return [kind(item) for item in text.split(",")] if text else []
-
-    parse.__name__ = f"comma-separated list of {kind.__name__}"  # argparse names it in errors
-    return parse

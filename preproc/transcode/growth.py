@@ -1,6 +1,5 @@
 """Growth of the ids of an earlier data set, and the lineage of vocabularies."""
 
-import argparse
 import dataclasses
 from collections.abc import Mapping
 
@@ -13,11 +12,12 @@ from preproc.encoding.encodings import Identity, smallest_dtype
 from preproc.encoding.folder import digest
 from preproc.encoding.vocabulary import Vocabulary
 from preproc.fitting.fit import VOCABULARY, FeatureRequest, Fit
+from preproc.transcode.arguments import TranscodeOptions
 from preproc.transcode.known import KnownData, parse_date
 
 
 def grown_encoder(
-    known: KnownData, fit: Fit, sizes: Mapping[str, int], flags: argparse.Namespace
+    known: KnownData, fit: Fit, sizes: Mapping[str, int], flags: TranscodeOptions
 ) -> tuple[Encoder, dict]:
     """Returns the encoder with new ids for new values in train, and metadata about them.
 

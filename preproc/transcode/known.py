@@ -1,6 +1,5 @@
 """An earlier data set whose encoding more rows get, and growth of its vocabularies."""
 
-import argparse
 import dataclasses
 import datetime
 from dataclasses import dataclass
@@ -15,7 +14,8 @@ from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import Identity
 from preproc.encoding.numbers import Number, filled, unfilled
 from preproc.encoding.vocabulary import Vocabulary
-from preproc.transcode.arguments import parse_fill
+from preproc.transcode.arguments import TranscodeOptions
+from preproc.transcode.per_feature import parse_fill
 from preproc.transcode.raw.spec import ID_CHANNELS
 
 NUM_COLUMNS = "columns_without_header"  # in the metadata of a data set of such files
@@ -50,10 +50,10 @@ class KnownData:
     id_spaces: tuple[str, ...]
 
     @classmethod
-    def read(cls, flags: argparse.Namespace) -> "KnownData":
+    def read(cls, flags: TranscodeOptions) -> "KnownData":
         """Reads the data set of --vocabulary, whose encoding no flag may contradict."""
         for name in _FLAGS:
-            if getattr(flags, name) not in (None, False):
+            if getattr(flags, name) is not None and getattr(flags, name) is not False:
                 raise ValueError(
                     f"--{name} and --vocabulary: the encoding is that of {flags.vocabulary}; give "
                     "one of the two"
@@ -92,7 +92,7 @@ class KnownData:
             )
 
 
-def _with_fill(encoder: Encoder, flags: argparse.Namespace) -> Encoder:
+def _with_fill(encoder: Encoder, flags: TranscodeOptions) -> Encoder:
     """Returns an encoder that fills numbers as --fill_missing requests, those without a fill value
     if it names none."""
     if flags.fill_missing is None:
@@ -106,7 +106,7 @@ def _with_fill(encoder: Encoder, flags: argparse.Namespace) -> Encoder:
     return dataclasses.replace(encoder, features=features)
 
 
-def _growth(flags: argparse.Namespace, spec: FeatureSpec, encoder: Encoder) -> GrowthRequest:
+def _growth(flags: TranscodeOptions, spec: FeatureSpec, encoder: Encoder) -> GrowthRequest:
     where, days = f"--grow: the data set {flags.vocabulary}", flags.evict_after
     own = spec.metadata[METADATA]
     ids = [name for channel in ID_CHANNELS for name in spec.channel_spec.get(channel, ())]

@@ -1,6 +1,5 @@
 """Reading of the raw rows of a run: their description, tables, splits and label."""
 
-import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from preproc.checks.text_columns import mixed_texts, unsplit_lists
 from preproc.encoding.encodings import Label
 from preproc.engines.engine import PART, ROW, SPLIT, Engine
 from preproc.sources.files import find_table
-from preproc.transcode.arguments import ROLES, parse_label
+from preproc.transcode.arguments import ROLES, TranscodeOptions
 from preproc.transcode.known import KnownData
 from preproc.transcode.layout import binned
 from preproc.transcode.raw.labels import fit_label
@@ -41,7 +40,7 @@ class RawReader:
 
     def __init__(
         self,
-        flags: argparse.Namespace,
+        flags: TranscodeOptions,
         engine: Engine,
         known: KnownData | None,
         missing: tuple[str, ...],
@@ -49,7 +48,7 @@ class RawReader:
     ):
         self._flags, self._engine, self._known = flags, engine, known
         self._missing, self._request = missing, request
-        self._label_flags = parse_label(flags)
+        self._label_flags = flags.label_flags
         spec_file = Path(flags.input) / flags.feature_spec_in
         self.is_table = flags.feature_spec_in == SPEC_FILE and not spec_file.is_file()
         self.num_columns = None if known is None else known.num_columns

@@ -1,6 +1,5 @@
 """Encodings that flags and feature spec request of new data."""
 
-import argparse
 from collections.abc import Collection, Mapping, Sequence
 
 from dataloading.spec import rules
@@ -10,7 +9,8 @@ from preproc.encoding.numbers import MEAN
 from preproc.fitting import fit
 from preproc.fitting.fit import FeatureRequest
 from preproc.fitting.scale import AUTO, BINS, NONE
-from preproc.transcode.arguments import (
+from preproc.transcode.arguments import TranscodeOptions
+from preproc.transcode.per_feature import (
     ALL,
     parse_buckets,
     parse_fill,
@@ -20,7 +20,7 @@ from preproc.transcode.arguments import (
 from preproc.transcode.raw.spec import RawSpec
 
 
-def categorified(spec: RawSpec, flags: argparse.Namespace, is_table: bool) -> tuple[str, ...]:
+def categorified(spec: RawSpec, flags: TranscodeOptions, is_table: bool) -> tuple[str, ...]:
     """Returns the features of ids that get vocabularies.
 
     Args:
@@ -81,7 +81,7 @@ def _check_cardinalities(spec: RawSpec, names: Sequence[str], buckets: Mapping[s
 
 def feature_requests(
     spec: RawSpec,
-    flags: argparse.Namespace,
+    flags: TranscodeOptions,
     is_table: bool,
     sizes: Mapping[str, int],
     label: Label | None,
@@ -141,7 +141,7 @@ def feature_requests(
 
 
 def _marked(
-    spec: RawSpec, flags: argparse.Namespace, fills: Collection[str], is_table: bool
+    spec: RawSpec, flags: TranscodeOptions, fills: Collection[str], is_table: bool
 ) -> set[str]:
     """Returns the filled features whose missing values get an indicator.
 

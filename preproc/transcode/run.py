@@ -1,6 +1,5 @@
 """One run of transcode: raw rows to a data set with its encoder, on any engine."""
 
-import argparse
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,10 +11,10 @@ from dataloading.spec.feature_spec import (
     TRAIN,
     FeatureSpec,
 )
-from preproc.arguments import parse_missing
 from preproc.checks.report import Finding, Report
 from preproc.checks.scale import scales
 from preproc.checks.unknown_values import GROWN, KNOWN, OWN
+from preproc.encoding.columns import MISSING_VALUES
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import Identity, Label
 from preproc.encoding.lists import SEPARATOR
@@ -24,13 +23,13 @@ from preproc.engines.engine import Engine
 from preproc.fitting.continuous import sample_of
 from preproc.fitting.fit import Fit, largest_id
 from preproc.fitting.scale import Scale
-from preproc.transcode.arguments import parse_threshold
+from preproc.transcode.arguments import TranscodeOptions
 from preproc.transcode.growth import dated, grown_encoder, lineage
 from preproc.transcode.known import NUM_COLUMNS, KnownData
 from preproc.transcode.layout import stored_layout, with_encoder
+from preproc.transcode.per_feature import parse_threshold
 from preproc.transcode.raw.interactions import check_interactions
 from preproc.transcode.raw.spec import RawSpec
-from preproc.transcode.raw.split import parse_split
 from preproc.transcode.raw.tables import RawTables
 from preproc.transcode.reader import RawReader
 from preproc.transcode.requests import categorified, feature_requests
@@ -46,13 +45,13 @@ class Run:
         folder: of the data set while it is written.
     """
 
-    def __init__(self, flags: argparse.Namespace, engine: Engine, folder: Path):
+    def __init__(self, flags: TranscodeOptions, engine: Engine, folder: Path):
         self._flags, self._engine, self._folder = flags, engine, folder
         self._known = None if flags.vocabulary is None else KnownData.read(flags)
-        self._missing = parse_missing(flags.missing_values)
+        self._missing = flags.missing_values or MISSING_VALUES
         if self._known is not None:
             self._missing = self._known.encoder.missing_values
-        self._request = parse_split(flags)
+        self._request = flags.split_request
         self._reader = RawReader(flags, engine, self._known, self._missing, self._request)
         parse_threshold(flags.frequency_threshold)  # before hours of reading
         self._checks: list[Finding] = []

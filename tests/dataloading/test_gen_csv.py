@@ -91,8 +91,8 @@ def test_refusals(tmp_path, capsys):
     }
     short = {**SPEC, "feature_spec": {**SPEC["feature_spec"], "user": {"dtype": "int8"}}}
     for spec, flags, message in (
-        (SPEC, ["--size=0"], "--size is 0; expected 1 or more"),
-        (SPEC, ["--auto_cardinality=0"], "--auto_cardinality is 0; expected 1 or more"),
+        (SPEC, ["--size=0"], "--size: expected at least 1, got 0"),
+        (SPEC, ["--auto_cardinality=0"], "--auto_cardinality: expected at least 1, got 0"),
         (no_label, [], "channel 'label' has no feature, and clicks are drawn with their labels"),
         (odd_name, [], "feature 'a\\tb': its name does not fit into the first line of d.tsv"),
         (short, [], "simple.yaml: feature_spec: feature 'user': dtype int8 holds ids up to 127"),

@@ -8,7 +8,7 @@ import main
 from dataloading import generate_feature_spec, transcribe
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc import gen_csv
-from preproc.transcode import arguments
+from preproc.transcode.arguments import TranscodeOptions
 
 # As in NVIDIA's example: names of features and files end in .bin, lists are shared by an anchor.
 ORIGINAL_SPEC = """
@@ -63,13 +63,13 @@ def test_csv_to_training(root, tmp_path):
 
 def test_default_paths():
     spec = "feature_spec.yaml"
-    assert generate_feature_spec._parser().get_default("dst") == spec
-    csv = gen_csv._parser().parse_args([])
+    assert generate_feature_spec.SpecOptions().dst == spec
+    csv = gen_csv.RawFileOptions()
     assert (csv.feature_spec_in, csv.output, csv.size) == (spec, "/data", 1000)
-    flags = arguments.parser().parse_args([])
+    flags = TranscodeOptions()
     assert (flags.input, flags.feature_spec_in, flags.output) == (".", spec, "/data")
     assert flags.feature_spec_out == spec
-    flags = transcribe._parser().parse_args([])
+    flags = transcribe.TranscribeOptions()
     assert (flags.src_dataset_path, flags.dst_dataset_path) == 2 * ("synthetic_dataset",)
 
 

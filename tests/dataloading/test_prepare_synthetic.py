@@ -129,7 +129,7 @@ def test_no_rows(tmp_path, capsys):
     spec = {"feature_spec": FEATURES, "channel_spec": CHANNELS}
     for flag in ("batch_size", "train_batches", "valid_batches"):
         assert prepare(tmp_path, spec, f"--synthetic_dataset_{flag}=-1") == 2
-        assert f"--synthetic_dataset_{flag} is -1" in capsys.readouterr().err
+        assert f"--synthetic_dataset_{flag}: expected at least 1" in capsys.readouterr().err
 
 
 def test_features_of_the_flags(tmp_path, capsys):

@@ -196,9 +196,9 @@ def test_values_beyond_a_dtype(values, dtype):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--src_batch_size", 0), "--src_batch_size is 0; expected 1 or more"),
-        (("--dst_prebatch_size", 0), "--dst_prebatch_size is 0; expected"),
-        (("--dst_batches_per_file", -1), "--dst_batches_per_file is -1; expected"),
+        (("--src_batch_size", 0), "--src_batch_size: expected at least 1, got 0"),
+        (("--dst_prebatch_size", 0), "--dst_prebatch_size: expected"),
+        (("--dst_batches_per_file", -1), "--dst_batches_per_file: expected"),
         (("--dst_dataset_type", "tf_raw", "--dst_prebatch_size", 4), "--dst_prebatch_size is only"),
         (("--dst_feature_spec", "a/b.yaml"), "--dst_feature_spec is a/b.yaml; expected a file"),
         (("--src_feature_spec", "no.yaml"), "no.yaml: the file does not exist"),

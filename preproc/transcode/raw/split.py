@@ -4,7 +4,6 @@ A row's split depends on its number or its time alone, not on files or engines; 
 interaction on the number of the first row with its user and item.
 """
 
-import argparse
 import itertools
 import math
 from collections.abc import Sequence
@@ -55,22 +54,6 @@ class SplitRequest(NamedTuple):
             f"a larger share for it, or a column with more different times than '{self.column}': "
             "rows of one time are not divided"
         )
-
-
-def parse_split(flags: argparse.Namespace) -> SplitRequest | None:
-    """Returns what --split, --split_seed and --split_by_time request; None without them."""
-    if flags.split is None and flags.split_by_time is None:
-        if flags.split_seed is not None:
-            raise ValueError("--split_seed is for --split: expected both flags")
-        return None
-    if flags.split_seed is not None and flags.split_by_time is not None:
-        raise ValueError(
-            "--split_seed is for random splits, --split_by_time is not: give one of the two"
-        )
-    seed = flags.split_seed or 0
-    if seed < 0:
-        raise ValueError(f"--split_seed is {seed}; expected 0 or more")
-    return SplitRequest(parse_shares(flags.split or DEFAULT_SHARES), seed, flags.split_by_time)
 
 
 def split_numbers(

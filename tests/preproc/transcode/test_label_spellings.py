@@ -15,7 +15,7 @@ from preproc.encoding.encodings import Label
 from preproc.engines.open_engine import open_engine
 from preproc.fitting.labels import label_number
 from preproc.sources.files import find_table
-from preproc.transcode.arguments import parse_label, parser
+from preproc.transcode.arguments import parse
 from preproc.transcode.raw.labels import fit_label
 from preproc.transcode.raw.tables import RawTables
 
@@ -59,7 +59,7 @@ def write(path, labels):
 def fitted(engine, path, *flags):
     """Returns the labels as they are stored; the fit reads the same ones."""
     table = engine.read([find_table(path)])
-    requested = parse_label(parser().parse_args([*flags, "--label=y"]))
+    requested = parse([*flags, "--label=y"]).label_flags
     raw = RawTables(engine, {"train": table}, MISSING_VALUES)
     label = fit_label(raw, Label(name="y", column="y"), requested)
     stored = label.encode(engine.fetch(table.select("y"))["y"])["y"].ravel().tolist()

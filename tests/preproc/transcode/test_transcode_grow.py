@@ -119,8 +119,8 @@ GROW = ("--vocabulary={first}", "--grow")
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--grow"], "--grow is for the ids of an earlier data set: expected --vocabulary DIR"),
-        (["--evict_after=3"], "--evict_after is for vocabularies that grow: expected --grow"),
+        (["--grow"], "--grow is only read with --vocabulary"),
+        (["--evict_after=3"], "--evict_after is only read with --grow"),
         (["--vocabulary={first}", "--date=2026-11-06"], "expected --grow, other vocabularies stay"),
         ([*GROW], "expected the day of the new rows, --date YYYY-MM-DD"),
         ([*GROW, "--date=6.11."], "expected a day such as 2026-11-26"),

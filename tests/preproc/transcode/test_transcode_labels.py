@@ -24,7 +24,7 @@ def prepare(folder, labels, *flags, suffix=".csv", output="out"):
         ([0, 1] * 9 + [7], ["--split=0.8,0.2,0"], "'7' is first in .*rows.csv, row 19"),
         (["a", "b"], ["--positive=c"], r"--positive c: expected a value of 'y', which has 'a' \(1"),
         (["a", "b"], ["--positive=a", "--label_above=1"], "give one of the two"),
-        ([1, 2, 3], ["--label_above=x"], "--label_above is 'x': expected a finite number"),
+        ([1, 2, 3], ["--label_above=x"], "--label_above: expected a number, got 'x'"),
         ([1, 2, 3], ["--label_above=nan"], "expected a finite number"),
         ([1, 2, 3], ["--label_above=3"], "below the largest label of train, which are 1 and 3"),
         ([*range(300)], ["--label_above=-1"], "of train, which are 0 and 299"),

@@ -10,7 +10,7 @@ import pytest
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.encoding.encoder import Encoder
 from preproc.fitting import continuous
-from preproc.transcode.arguments import parse_fill, parse_transform
+from preproc.transcode.per_feature import parse_fill, parse_transform
 from tests.preproc.transcode.test_transcode import (
     SPEC,
     changed,
