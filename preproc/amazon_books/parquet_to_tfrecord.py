@@ -8,28 +8,23 @@ import functools
 import itertools
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
+
+import numpy as np
 
 from config import command
 from config.command import CommandOptions
 from config.flag import Need, Values, flag
-from dataloading.formats.sequence_tfrecord.writer import (
-    SplitWriter,
-    sequence_spec,
-    writes_data_set,
-)
+from dataloading.formats.sequence_tfrecord.writer import sequence_spec, writes_data_set
 from dataloading.histories.dataset import blocks
 from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION, FeatureSpec
 from dataloading.spec.history_channels import sequence_channels
-from preproc.amazon_books.prepared_rows import (
-    HistoryColumns,
-    parquet_files,
-    read_layout,
-    read_rows,
-)
+from preproc.amazon_books.prepared_rows import read_layout, read_rows
+from preproc.sources.chunk import PARQUET
+from preproc.sources.files import find_table
 from runtime.cli import exit_status
 
 
@@ -140,12 +135,11 @@ def _convert_ranges(options: ConvertOptions, spec: FeatureSpec) -> None:
         prebatch_sizes=options.prebatch_sizes(spec.source_spec),
     )
     names = [*channels.label, *channels.user, *channels.target, *itertools.chain(*histories)]
-    with writes_data_set(options.tfrecord_output_dir, records, spec.base_directory) as writers:
-        for split, writer in writers.items():
-            started = time.monotonic()
-            for arrays in blocks(spec, split, names):
-                writer.add(arrays)
-            _report(split, writer, started)
+    rows = {
+        split: ((arrays, 0) for arrays in blocks(spec, split, names))
+        for split in records.source_spec
+    }
+    _write(options, records, spec.base_directory, rows)
 
 
 def _convert_parquet(options: ConvertOptions) -> None:
@@ -156,50 +150,43 @@ def _convert_parquet(options: ConvertOptions) -> None:
         folders[VALIDATION] = source / options.validation_split_dir
     elif (source / VALIDATION).exists():
         folders[VALIDATION] = source / VALIDATION
-    files = {split: parquet_files(folder) for split, folder in folders.items()}
-    layout = read_layout(
-        files[TRAIN][0],
+    tables = {split: find_table(folder) for split, folder in folders.items()}
+    for table in tables.values():
+        if table.type != PARQUET:
+            raise ValueError(f"{table.files[0]}: expected Parquet files")
+    spec = read_layout(
+        tables[TRAIN].columns,
         source / options.metadata_file,
         options.number_of_user_features,
         options.number_of_item_features,
         options.max_seq_len,
+        options.prebatch_sizes(tables),
     )
-    spec = sequence_spec(
-        label=layout.label,
-        user=layout.user,
-        target=layout.target,
-        positive=layout.positive,
-        negative=layout.negative,
-        history_length=layout.history_length,
-        prebatch_sizes=options.prebatch_sizes(files),
-    )
+    rows = {
+        split: itertools.chain.from_iterable(read_rows(Path(file), spec) for file in table.files)
+        for split, table in tables.items()
+    }
+    _write(options, spec, source, rows)
+
+
+def _write(
+    options: ConvertOptions,
+    spec: FeatureSpec,
+    source: Path,
+    rows: Mapping[str, Iterable[tuple[Sequence[np.ndarray], int]]],
+) -> None:
+    """Writes the rows of each split, which come with the number of histories that were cut."""
     with writes_data_set(options.tfrecord_output_dir, spec, source) as writers:
         for split, writer in writers.items():
-            _convert_split(split, files[split], layout, writer)
-
-
-def _convert_split(
-    split: str, files: list[Path], layout: HistoryColumns, writer: SplitWriter
-) -> None:
-    started, num_cut = time.monotonic(), 0
-    for file in files:
-        for arrays, num_longer in read_rows(file, layout):
-            writer.add(arrays)
-            num_cut += num_longer
-    if not writer.num_samples:
-        raise ValueError(f"{files[0].parent} has no rows; a split must have some")
-    longer = ""
-    if num_cut:
-        longer = (
-            f"; of {num_cut:,} histories, which were longer than --max_seq_len "
-            f"{layout.history_length}, the last part was kept"
-        )
-    _report(split, writer, started, longer)
-
-
-def _report(split: str, writer: SplitWriter, started: float, more: str = "") -> None:
-    elapsed_s = time.monotonic() - started
-    print(f"{split}: {writer.num_samples:,} rows in {elapsed_s:.1f} s{more}", flush=True)
+            started, num_cut = time.monotonic(), 0
+            for arrays, num_longer in rows[split]:
+                writer.add(arrays)
+                num_cut += num_longer
+            if not writer.num_samples:
+                raise ValueError(f"{source}: {split} has no rows; a split must have some")
+            longer = f"; of {num_cut:,} longer histories, the last part was kept" * bool(num_cut)
+            elapsed_s = time.monotonic() - started
+            print(f"{split}: {writer.num_samples:,} rows in {elapsed_s:.1f} s{longer}", flush=True)
 
 
 def main(argv: list[str] | None = None) -> int:
