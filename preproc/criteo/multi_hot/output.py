@@ -1,181 +1,131 @@
-"""Writes parts of a multi-hot data set; each part can be written by any process, and again."""
+"""Writes parts of a multi-hot data set; each part can be written by any thread, and again."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from dataloading.spec import feature_spec as fs
 from dataloading.spec.data_set_files import SPEC_FILE
-from dataloading.spec.feature_spec import Chunk, FeatureSpec, smallest_id_dtype
-from preproc.criteo.multi_hot.source import MappedColumn, SplitColumns, open_source
+from dataloading.spec.feature_spec import (
+    CATEGORICAL_CHANNEL,
+    LABEL_CHANNEL,
+    NUMERICAL_CHANNEL,
+    FeatureSpec,
+    smallest_id_dtype,
+)
+from dataloading.synthetic.rows import stored_spec
+from preproc.criteo.multi_hot.source import SourceData
 from preproc.criteo.multi_hot.tables import Tables
 from runtime.files.disk import allocate, sync, write_errors_name
 
 # Bytes of ids in memory at a time, and of a part.
 _BLOCK_BYTES, _PART_BYTES = 8 << 20, 1 << 30
-_LABEL, _NUMERICAL = "label", "numerical"
 
 
 class OutputPart(NamedTuple):
-    """Samples `start` to `stop` of a column of a split."""
+    """Samples `start` to `stop` of a file, relative to the data set, and its features."""
 
     split: str
-    column: str | int  # "label", "numerical", or the position of a categorical feature
+    file: str
+    features: tuple[str, ...]
     start: int
     stop: int
-    file: str  # relative to the data set
 
 
 @dataclass(frozen=True)
-class OutputJob:
-    """Paths and numbers that all processes share.
+class PartWriter:
+    """Writes the parts of a data set.
 
     Attributes:
-        input: Folder of the source.
-        data: Folder that is written.
-        tables: Folder of the tables.
-        cardinalities, hotness: Of the categorical features that are written.
-        takes_modulo: Whether ids beyond the cardinality are allowed, and taken modulo it.
+        source: what is extended.
+        data: folder that is written.
+        cardinalities, hotness: of the categorical features that are written.
+        takes_modulo: whether ids beyond the cardinality are allowed, and taken modulo it.
+        tables: of the ids that extend those of the source; None: they are not extended.
     """
 
-    input: Path
+    source: SourceData
     data: Path
-    tables: Path
-    cardinalities: tuple[int, ...]
-    hotness: tuple[int, ...]
+    cardinalities: Sequence[int]
+    hotness: Sequence[int]
     takes_modulo: bool
+    tables: Tables | None
 
+    def feature_spec(self, metadata: dict) -> FeatureSpec:
+        """Returns the feature spec of the data set."""
+        source, values = self.source, next(iter(self.source.splits.values()))
+        features = {source.label: {"dtype": "bool"}}
+        if source.numerical:
+            dtype = np.result_type(*(values[name].dtype for name in source.numerical)).name
+            features |= {name: {"dtype": dtype} for name in source.numerical}
+        shapes = zip(source.categorical, self.cardinalities, self.hotness, strict=True)
+        for name, cardinality, hotness in shapes:
+            dtype = smallest_id_dtype(cardinality).name
+            features[name] = {"dtype": dtype, "cardinality": cardinality, "hotness": hotness}
+        channels = {
+            NUMERICAL_CHANNEL: source.numerical,
+            CATEGORICAL_CHANNEL: source.categorical,
+            LABEL_CHANNEL: [source.label],
+        }
+        usual = stored_spec(features, channels, source.splits)
+        origin = str(self.data / SPEC_FILE)
+        return FeatureSpec(features, usual.source_spec, channels, metadata, self.data, origin)
 
-class PartWriter:
-    """Writes the parts of a job."""
-
-    def __init__(self, job: OutputJob):
-        self.job = job
-        self.source = open_source(job.input)
-        extends = self.source.hotness != list(job.hotness)
-        self._tables = Tables(job.tables, job.cardinalities, job.hotness) if extends else None
-
-    def parts(self) -> list[OutputPart]:
+    def parts(self, spec: FeatureSpec) -> list[OutputPart]:
         """Returns all parts, large ones first."""
         parts = []
-        for split, columns in self.source.splits.items():
-            for column in (_LABEL, _NUMERICAL, *range(len(self.source.categorical))):
-                if column == _NUMERICAL and not self.source.numerical:
-                    continue
-                parts += self._column_parts(split, column, len(columns))
-        return sorted(parts, key=lambda part: -(part.stop - part.start) * self._width(part.column))
+        for split, chunks in spec.source_spec.items():
+            num_samples = self.source.num_samples(split)
+            for chunk in chunks:
+                per_part = max(1, _PART_BYTES // spec.sample_bytes(chunk))
+                for start in range(0, num_samples, per_part):
+                    stop = min(num_samples, start + per_part)
+                    part = OutputPart(split, chunk.files[0], tuple(chunk.features), start, stop)
+                    parts.append(((stop - start) * spec.sample_bytes(chunk), part))
+        return [part for _, part in sorted(parts, key=lambda each: -each[0])]
 
-    def _column_parts(self, split: str, column: str | int, rows: int) -> Iterator[OutputPart]:
-        name = f"cat_{column}" if isinstance(column, int) else column
-        per_part = max(1, _PART_BYTES // self._row_bytes(column))
-        for start in range(0, rows, per_part):
-            stop = min(rows, start + per_part)
-            yield OutputPart(split, column, start, stop, f"{split}/{name}.bin")
+    def create(self, spec: FeatureSpec) -> None:
+        """Creates all files."""
+        for split, chunks in spec.source_spec.items():
+            for chunk in chunks:
+                path = self.data / chunk.files[0]
+                path.parent.mkdir(parents=True, exist_ok=True)
+                allocate(path, self.source.num_samples(split) * spec.sample_bytes(chunk))
 
-    def create(self, parts: list[OutputPart]) -> None:
-        """Creates the files of parts."""
-        for part in parts:
-            path = self.job.data / part.file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            allocate(path, len(self.source.splits[part.split]) * self._row_bytes(part.column))
-
-    def write(self, part: OutputPart) -> None:
-        path, row_bytes = self.job.data / part.file, self._row_bytes(part.column)
-        block = max(1, _BLOCK_BYTES // (8 * self._width(part.column)))
+    def write(self, spec: FeatureSpec, part: OutputPart) -> None:
+        """Writes a part."""
+        path = self.data / part.file
+        width = sum(spec.hotness(name) for name in part.features)
+        row_bytes = sum(spec.hotness(n) * spec.dtype(n).itemsize for n in part.features)
+        block = max(1, _BLOCK_BYTES // (8 * width))
         with write_errors_name(path), path.open("r+b") as file:
             file.seek(part.start * row_bytes)
             for start in range(part.start, part.stop, block):
                 stop = min(part.stop, start + block)
-                file.write(self._read(part.split, part.column, start, stop).tobytes())
+                values = [
+                    self._values(part.split, name, spec.dtype(name), start, stop)
+                    for name in part.features
+                ]
+                file.write(np.concatenate(values, axis=1).data)
         sync(path)
 
-    def _read(self, split: str, column: str | int, start: int, stop: int) -> np.ndarray:
-        """Returns samples of a column in the stored dtype."""
-        columns, dtype = self.source.splits[split], self.dtype(column)
-        if isinstance(column, int):
-            return self._ids(columns.categorical[column], column, start, stop).astype(dtype)
-        read = self._numericals if column == _NUMERICAL else self._labels
-        return read(columns, start, stop, dtype)
-
-    def _numericals(
-        self, columns: SplitColumns, start: int, stop: int, dtype: np.dtype
-    ) -> np.ndarray:
-        values = [column.read_as(dtype, start, stop) for column in columns.numerical]
-        return np.concatenate(values, axis=1)
-
-    def _labels(self, columns: SplitColumns, start: int, stop: int, dtype: np.dtype) -> np.ndarray:
-        labels = columns.label.read_as(dtype, start, stop)
-        if (bad := (labels != 0) & (labels != 1)).any():
-            place = columns.label.place(start + int(np.argmax(bad)))
-            raise ValueError(f"{place}: expected 0 or 1, got {labels[bad][0]}")
-        return labels
-
-    def _ids(self, column: MappedColumn, feature: int, start: int, stop: int) -> np.ndarray:
-        ids = column.read_as(np.int64, start, stop)
-        cardinality = self.job.cardinalities[feature]
-        if self.job.takes_modulo:
+    def _values(self, split: str, name: str, dtype: np.dtype, start: int, stop: int) -> np.ndarray:
+        """Returns samples of a feature in the stored dtype."""
+        values = self.source.splits[split][name]
+        if name not in self.source.categorical:
+            return values.read(dtype, start, stop)
+        feature = self.source.categorical.index(name)
+        ids, cardinality = values.read(np.int64, start, stop), self.cardinalities[feature]
+        if self.takes_modulo:
             ids = ids % cardinality
         if (bad := (ids < 0) | (ids >= cardinality)).any():
             row, position = np.argwhere(bad)[0]
             raise ValueError(
-                f"{column.place(start + int(row))}: expected an id from 0 to {cardinality - 1}, "
+                f"{values.place(start + int(row))}: expected an id from 0 to {cardinality - 1}, "
                 f"got {ids[row, position]}"
             )
-        return ids if self._tables is None else self._tables.extend(feature, ids[:, 0])
-
-    def _row_bytes(self, column: str | int) -> int:
-        return self._width(column) * self.dtype(column).itemsize
-
-    def _width(self, column: str | int) -> int:
-        if isinstance(column, int):
-            return self.job.hotness[column]
-        return len(self.source.numerical) if column == _NUMERICAL else 1
-
-    def dtype(self, column: str | int) -> np.dtype:
-        """Returns the stored dtype of a column."""
-        if isinstance(column, int):
-            return smallest_id_dtype(self.job.cardinalities[column])
-        if column == _LABEL:
-            return np.dtype(bool)
-        split = next(iter(self.source.splits.values()))
-        return np.result_type(*(part.dtype for part in split.numerical))
-
-    def finish(self, parts: list[OutputPart], metadata: dict) -> list[Path]:
-        """Writes the feature spec of the parts; returns its file and theirs, relative to the data
-        set."""
-        spec = self._feature_spec(parts, metadata)
-        spec.validate_files()
-        spec.to_yaml(self.job.data / SPEC_FILE)
-        return [Path(file) for file in sorted({part.file for part in parts} | {SPEC_FILE})]
-
-    def _feature_spec(self, parts: list[OutputPart], metadata: dict) -> FeatureSpec:
-        source, job = self.source, self.job
-        features = {"label": {"dtype": self.dtype(_LABEL).name}}
-        features |= {name: {"dtype": self.dtype(_NUMERICAL).name} for name in source.numerical}
-        names = {_LABEL: ["label"], _NUMERICAL: source.numerical}
-        for feature, name in enumerate(source.categorical):
-            names[feature] = [name]
-            features[name] = {
-                "dtype": self.dtype(feature).name,
-                "cardinality": job.cardinalities[feature],
-                "hotness": job.hotness[feature],
-            }
-        chunks = {split: {} for split in source.splits}
-        for part in sorted(parts, key=lambda part: part.start):
-            files = chunks[part.split].setdefault(part.column, [])
-            files += [part.file] if part.file not in files else []
-        sources = {
-            split: [
-                Chunk("split_binary", names[column], files) for column, files in by_column.items()
-            ]
-            for split, by_column in chunks.items()
-        }
-        channels = {
-            fs.NUMERICAL_CHANNEL: source.numerical,
-            fs.CATEGORICAL_CHANNEL: source.categorical,
-            fs.LABEL_CHANNEL: ["label"],
-        }
-        return FeatureSpec(features, sources, channels, metadata, base_directory=job.data)
+        if self.tables is not None:
+            ids = self.tables.extend(feature, ids[:, 0])
+        return ids.astype(dtype)

@@ -1,24 +1,27 @@
-"""The multi-hot preparation: tables, then the parts of the data set, on several processes."""
+"""The multi-hot preparation: tables, then the parts of the data set, by several threads."""
 
 import functools
-import multiprocessing
+import shutil
 import time
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
+from pathlib import Path
 
 from config.criteo_multi_hot import CARDINALITIES, HOTNESS
-from preproc.criteo.multi_hot.encoder import encoder_files, write_encoder
+from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
+from dataloading.spec.feature_spec import FeatureSpec, smallest_id_dtype
 from preproc.criteo.multi_hot.options import MultiHotOptions
-from preproc.criteo.multi_hot.output import OutputJob, OutputPart, PartWriter
+from preproc.criteo.multi_hot.output import PartWriter
 from preproc.criteo.multi_hot.source import SourceData, open_source
-from preproc.criteo.multi_hot.tables import draw_table, table_file
-from runtime.files.outputs import DATA_SET
+from preproc.criteo.multi_hot.tables import Tables, draw_table, table_file
+from preproc.encoding import folder
+from preproc.encoding.encodings import IdEncoding
+from preproc.encoding.extension import Extension
+from runtime.files.outputs import DATA_SET, list_files
 from runtime.files.staging import Staging, stage_key
-from runtime.parent_process import end_with_parent
 
 TOOL = "preproc.criteo.multi_hot"
-_writer: PartWriter | None = None  # of this process
 
 
 def prepare(options: MultiHotOptions) -> str:
@@ -29,39 +32,35 @@ def prepare(options: MultiHotOptions) -> str:
 
     Raises:
         ValueError: The data set or a flag does not fit.
-        OSError: A file cannot be read or written, or a process was killed.
+        OSError: A file cannot be read or written.
     """
     began = time.perf_counter()
     source = open_source(options.input)
     cardinalities, hotness = _shape(options, source)
     with Staging(options.output, TOOL, DATA_SET, options.overwrite, [options.input]) as staging:
-        tables = staging.folder / "tables"
-        tables.mkdir(exist_ok=True)
-        job = OutputJob(
-            input=options.input.absolute(),
-            data=staging.data,
-            tables=tables,
-            cardinalities=tuple(cardinalities),
-            hotness=tuple(hotness),
-            takes_modulo=options.cardinalities is not None or source.cardinalities is None,
-        )
-        states = []
+        states, tables = [], None
         if source.hotness != hotness:
-            states = _draw_tables(staging, job, options.distribution)
+            tables = Tables(staging.part("tables"), cardinalities, hotness)
+            states = _draw_tables(staging, tables, options.distribution)
+        takes_modulo = options.cardinalities is not None or source.cardinalities is None
+        writer = PartWriter(source, staging.data, cardinalities, hotness, takes_modulo, tables)
         facts = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in source.files]
-        key = stage_key(options.distribution, *(str(value) for value in vars(job).values()), facts)
-        writer = PartWriter(job)
-        parts = writer.parts()
-        _write_parts(staging, writer, parts, key, options.processes)
         settings = {"distribution": options.distribution, "hotness": list(hotness)}
-        metadata = {"preproc.criteo.multi_hot": settings}
-        metadata |= write_encoder(writer, options.distribution, states)
-        staging.publish(writer.finish(parts, metadata) + encoder_files(staging.data))
+        key = stage_key(settings, cardinalities, takes_modulo, facts)
+        spec = writer.feature_spec({TOOL: settings})
+        _write_parts(staging, writer, spec, key, options.processes)
+        spec.metadata.update(_write_encoder(writer, options, states))
+        spec.validate_files()
+        spec.to_yaml(staging.data / SPEC_FILE)
+        files = [chunk.files[0] for chunks in spec.source_spec.values() for chunk in chunks]
+        encoder = [n for n in list_files(staging.data) if n.startswith(f"{ENCODER_FOLDER}/")]
+        staging.publish([Path(file) for file in (SPEC_FILE, *files, *encoder)])
     seconds = time.perf_counter() - began
-    total = sum(map(len, source.splits.values()))
+    sizes = {split: source.num_samples(split) for split in source.splits}
+    total = sum(sizes.values())
     return "\n".join(
         [
-            *(f"{name}: {len(split):,} samples" for name, split in source.splits.items()),
+            *(f"{split}: {num_samples:,} samples" for split, num_samples in sizes.items()),
             f"{sum(hotness)} ids per sample",
             f"{total:,} samples in {seconds:.1f} s, {total / seconds:,.0f} samples/s",
             f"written: {options.output}",
@@ -95,74 +94,79 @@ def _shape(options: MultiHotOptions, source: SourceData) -> tuple[list[int], lis
     return cardinalities, hotness or list(HOTNESS)
 
 
-def _draw_tables(staging: Staging, job: OutputJob, distribution: str) -> list[str | None]:
+def _draw_tables(staging: Staging, tables: Tables, distribution: str) -> list[str | None]:
     """Draws the tables in the order of the features: one random stream, as in the reference.
 
     Returns the state of the generator before each table.
     """
     states, state, key = [], None, stage_key(distribution)
-    for feature, (rows, ids) in enumerate(zip(job.cardinalities, job.hotness, strict=True)):
-        key = stage_key(key, rows, ids)
-        path = table_file(job.tables, feature)
-        arguments = (path, rows, ids - 1, distribution, state)
-        work = functools.partial(draw_table, *arguments)
+    for feature, (rows, width) in enumerate(tables.shapes):
+        key = stage_key(key, rows, width)
+        path = table_file(tables.folder, feature)
+        work = functools.partial(draw_table, path, rows, width, distribution, state)
         states.append(state)
         state, _ = staging.run(f"table {feature}", key, work, [path])
     return states
 
 
 def _write_parts(
-    staging: Staging, writer: PartWriter, parts: list[OutputPart], key: str, processes: int
+    staging: Staging, writer: PartWriter, spec: FeatureSpec, key: str, num_threads: int
 ) -> None:
     """Writes the parts that are left, each of them a stage.
 
     Several parts may share a file. A stage of its own, which creates all files before the first
     part, therefore stands for them: after a run with another key, no part is finished.
     """
+    parts = writer.parts(spec)
     stages = {part: (f"{part.file} {part.start}", stage_key(key, *part), ()) for part in parts}
 
     def create() -> dict:
         staging.forget([*stages.values()])
-        writer.create(parts)
+        writer.create(spec)
         return {}
 
     staging.run("files", key, create)
     left = [part for part in parts if not staging.is_finished(*stages[part][:2])]
     if len(left) < len(parts):
         print(f"{len(parts) - len(left)} of {len(parts)} parts are finished", flush=True)
-    for part in _written(writer, left, processes):
-        name, part_key, _ = stages[part]
-        staging.run(name, part_key, dict)
-
-
-def _written(writer: PartWriter, parts: list[OutputPart], processes: int) -> Iterator[OutputPart]:
-    if processes == 1 or len(parts) < 2:
-        for part in parts:
-            writer.write(part)
-            yield part
-        return
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(processes, len(parts)), context, _open, (writer.job,))
+    pool = ThreadPoolExecutor(num_threads)
     try:
-        futures = {pool.submit(_write, part): part for part in parts}
+        futures = {pool.submit(writer.write, spec, part): part for part in left}
         for future in as_completed(futures):
             future.result()
-            yield futures[future]
-    except BrokenProcessPool:
-        raise OSError(
-            "a process of the preparation was killed, as happens when the memory is full: run the "
-            "command again to resume, with fewer --processes"
-        ) from None
+            name, part_key, _ = stages[futures[future]]
+            staging.run(name, part_key, dict)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _open(job: OutputJob) -> None:
-    global _writer
-    end_with_parent()
-    _writer = PartWriter(job)
+def _write_encoder(
+    writer: PartWriter, options: MultiHotOptions, states: Sequence[str | None]
+) -> dict[str, str]:
+    """Writes that of the source, whose ids are extended, if it has one; returns its digest as
+    metadata.
 
-
-def _write(part: OutputPart) -> None:
-    assert _writer is not None
-    _writer.write(part)
+    Args:
+        states: of the generator before the table of each feature; none if ids are not extended.
+    """
+    origin, target = options.input / ENCODER_FOLDER, writer.data / ENCODER_FOLDER
+    if not origin.is_dir():
+        return {}
+    shutil.copytree(origin, target, dirs_exist_ok=True)
+    content = folder.read(origin, has_values=False)
+    if not states and not writer.takes_modulo:
+        return {ENCODER_FOLDER: content.digest}
+    places = {name: i for i, name in enumerate(writer.source.categorical)}
+    features = []
+    for encoding in content.features:
+        if isinstance(encoding, IdEncoding) and encoding.name in places:
+            place = places[encoding.name]
+            cardinality, hotness = writer.cardinalities[place], writer.hotness[place]
+            extension = Extension(
+                cardinality, hotness - 1, options.distribution, states[place] if states else None
+            )
+            dtype = smallest_id_dtype(cardinality).name
+            encoding = replace(encoding, hotness=hotness, dtype=dtype, extension=extension)
+        features.append(encoding)
+    digest = folder.complete(target, features, content.missing_values, content.profile)
+    return {ENCODER_FOLDER: digest}

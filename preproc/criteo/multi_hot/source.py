@@ -15,10 +15,17 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.spec import feature_spec as fs
 from dataloading.spec.casts import cast_exactly
 from dataloading.spec.data_set_files import SPEC_FILE
-from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.spec.feature_spec import (
+    CATEGORICAL_CHANNEL,
+    LABEL_CHANNEL,
+    NUMERICAL_CHANNEL,
+    TEST,
+    TRAIN,
+    VALIDATION,
+    FeatureSpec,
+)
 
 _DAY = re.compile(r"day_(\d+)_sparse(_multi_hot\.npz|\.npy)$")
 
@@ -34,66 +41,44 @@ class StoredArray:
     rows: range
     columns: slice
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
     @property
     def width(self) -> int:
         return len(range(*self.columns.indices(self.shape[1])))
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Returns rows `start` to `stop`; read rows do not stay in the memory of the process."""
-        if start == stop:
-            return np.empty([0, self.width], self.dtype)
         array = np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
         rows = self.rows[start:stop]
         return np.array(array[rows.start : rows.stop, self.columns])
 
 
-class MappedColumn:
-    """Values [samples, width] of one split, in pieces; `name` is that of the feature."""
+class FeatureValues:
+    """Values [samples, width] of a feature in one split, in pieces."""
 
-    def __init__(self, pieces: list[StoredArray], name: str):
-        self._pieces, self._name = pieces, name
-        self._ends = np.cumsum([len(piece) for piece in pieces])
+    def __init__(self, feature: str, pieces: Sequence[StoredArray]):
+        self._feature, self._pieces = feature, pieces
+        self._ends = np.cumsum([len(piece.rows) for piece in pieces])
         self.dtype, self.width = pieces[0].dtype, pieces[0].width
 
     def __len__(self) -> int:
         return int(self._ends[-1])
 
-    def place(self, row: int) -> str:
+    def place(self, sample: int) -> str:
         """Returns file, feature and row of a sample, for messages."""
-        piece = int(np.searchsorted(self._ends, row, side="right"))
-        own = self._pieces[piece]
-        number = own.rows[row - int(self._ends[piece]) + len(own)]
-        return f"{own.path}: {self._name}: row {number} (counted from 0)"
+        number = int(np.searchsorted(self._ends, sample, side="right"))
+        piece = self._pieces[number]
+        row = piece.rows[sample - int(self._ends[number]) + len(piece.rows)]
+        return f"{piece.path}: feature '{self._feature}': row {row} (counted from 0)"
 
-    def read_as(self, dtype: np.dtype, start: int, stop: int) -> np.ndarray:
-        """Returns samples in another dtype; ValueError for one that it does not hold."""
-        return cast_exactly(self.read(start, stop), dtype, lambda row, _: self.place(start + row))
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Returns the samples `start` to `stop`, [stop - start, width]."""
-        parts = []
-        for piece, end in zip(self._pieces, self._ends, strict=True):
-            first = end - len(piece)
+    def read(self, dtype: np.dtype, start: int, stop: int) -> np.ndarray:
+        """Returns samples [stop - start, width] in a dtype; ValueError for one it does not hold."""
+        parts = [np.empty([0, self.width], self.dtype)]
+        for piece, end in zip(self._pieces, self._ends.tolist(), strict=True):
+            first = end - len(piece.rows)
             low, high = max(start, first), min(stop, end)
             if low < high:
                 parts.append(piece.read(low - first, high - first))
-        return np.concatenate(parts) if parts else np.empty([0, self.width], self.dtype)
-
-
-@dataclass(frozen=True)
-class SplitColumns:
-    """Columns of a split."""
-
-    # One per feature: [samples, 1], or [samples, hotness] of a multi-hot source
-    categorical: list[MappedColumn]
-    numerical: list[MappedColumn]  # Some columns, whose widths add up to the numerical features
-    label: MappedColumn  # [samples, 1]
-
-    def __len__(self) -> int:
-        return len(self.label)
+        return cast_exactly(np.concatenate(parts), dtype, lambda row, _: self.place(start + row))
 
 
 @dataclass(frozen=True)
@@ -101,20 +86,27 @@ class SourceData:
     """A data set on the disk.
 
     Attributes:
-        splits: By name.
-        categorical: Names of the categorical features.
-        numerical: Names of the numerical features.
-        cardinalities: Of the categorical features; None: the files do not state them.
-        hotness: Of the stored ids.
-        files: All files, for messages and fingerprints.
+        splits: name -> feature -> its values.
+        numerical, categorical, label: names of the features.
+        cardinalities: of the categorical features; None: the files do not state them.
+        files: all files, for fingerprints.
     """
 
-    splits: dict[str, SplitColumns]
-    categorical: list[str]
+    splits: dict[str, dict[str, FeatureValues]]
     numerical: list[str]
+    categorical: list[str]
+    label: str
     cardinalities: list[int] | None
-    hotness: list[int]
     files: list[Path]
+
+    @property
+    def hotness(self) -> list[int]:
+        """Stored ids per sample of the categorical features."""
+        values = next(iter(self.splits.values()))
+        return [values[name].width for name in self.categorical]
+
+    def num_samples(self, split: str) -> int:
+        return len(self.splits[split][self.label])
 
 
 def open_source(folder: Path) -> SourceData:
@@ -125,7 +117,7 @@ def open_source(folder: Path) -> SourceData:
     """
     if (folder / SPEC_FILE).is_file():
         return _open_prepared(folder)
-    days = {}
+    days: dict[int, list[Path]] = {}
     for path in folder.iterdir() if folder.is_dir() else ():
         if match := _DAY.match(path.name):
             days.setdefault(int(match[1]), []).append(path)
@@ -135,25 +127,29 @@ def open_source(folder: Path) -> SourceData:
             "or day_N_sparse_multi_hot.npz, day_N_dense.npy and day_N_labels.npy of MLPerf's "
             "reference; found neither"
         )
-    return _open_days(folder, days)
+    if len(days) < 2 or any(len(paths) > 1 for paths in days.values()):
+        raise ValueError(
+            f"--input {folder}: expected at least two days, and one file of ids for each, got "
+            + ", ".join(sorted(path.name for paths in days.values() for path in paths))
+        )
+    return _open_days({number: path for number, (path,) in sorted(days.items())})
 
 
 def _open_prepared(folder: Path) -> SourceData:
     spec = FeatureSpec.from_yaml(folder / SPEC_FILE)
     spec.validate_files()
-    channels = (fs.CATEGORICAL_CHANNEL, fs.NUMERICAL_CHANNEL, fs.LABEL_CHANNEL)
-    categorical, numerical, label = (list(spec.channel(channel)) for channel in channels)
+    numerical, categorical, label = (
+        list(spec.channel(c)) for c in (NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL, LABEL_CHANNEL)
+    )
     for name in categorical:
         if spec.hotness(name) != 1:
             raise ValueError(
                 f"{spec.origin}: feature '{name}' has {spec.hotness(name)} ids per sample; "
                 "expected one id, which is extended"
             )
-    if len(label) != 1:
-        raise ValueError(f"{spec.origin}: expected one label, got {len(label)}")
     splits, files = {}, []
     for split, chunks in spec.source_spec.items():
-        columns = {}
+        splits[split] = {}
         for chunk in chunks:
             if chunk.type != "split_binary":
                 raise ValueError(
@@ -161,79 +157,52 @@ def _open_prepared(folder: Path) -> SourceData:
                     f"{chunk.type}; convert them: python -m dataloading.transcribe"
                 )
             paths = [spec.base_directory / file for file in chunk.files]
-            dtype = spec.dtype(chunk.features[0])
-            row = spec.sample_bytes(chunk) // dtype.itemsize
-            sizes = [path.stat().st_size // (row * dtype.itemsize) for path in paths]
-            first = 0
+            dtype, row_bytes = spec.dtype(chunk.features[0]), spec.sample_bytes(chunk)
+            sizes = [path.stat().st_size // row_bytes for path in paths]
+            first, width = 0, row_bytes // dtype.itemsize
             for name in chunk.features:
                 own = slice(first, first + spec.hotness(name))
-                columns[name] = MappedColumn(
-                    [
-                        StoredArray(path, dtype, 0, (rows, row), range(rows), own)
-                        for path, rows in zip(paths, sizes, strict=True)
-                    ],
-                    f"feature '{name}'",
-                )
+                pieces = [
+                    StoredArray(path, dtype, 0, (size, width), range(size), own)
+                    for path, size in zip(paths, sizes, strict=True)
+                ]
+                splits[split][name] = FeatureValues(name, pieces)
                 first = own.stop
             files += paths
-        if missing := [name for name in label if name not in columns]:
-            raise ValueError(f"{spec.origin}: {split}: expected the label {missing[0]}, got none")
-        splits[split] = SplitColumns(
-            [columns[name] for name in categorical],
-            [columns[name] for name in numerical],
-            columns[label[0]],
-        )
+        if len(label) != 1 or label[0] not in splits[split]:
+            raise ValueError(f"{spec.origin}: {split}: expected one label, got {len(label)}")
     cardinalities = [spec.cardinality(name) for name in categorical]
-    return SourceData(splits, categorical, numerical, cardinalities, [1] * len(categorical), files)
+    return SourceData(splits, numerical, categorical, label[0], cardinalities, files)
 
 
-def _open_days(folder: Path, days: dict[int, list[Path]]) -> SourceData:
-    numbers = sorted(days)
-    if len(numbers) < 2 or any(len(paths) > 1 for paths in days.values()):
-        raise ValueError(
-            f"--input {folder}: expected at least two days, and one file of ids for each, got "
-            + ", ".join(sorted(path.name for paths in days.values() for path in paths))
-        )
-    sparse, dense, labels, files = [], [], [], []
-    for number in numbers:
-        (path,) = days[number]
-        sparse.append(_ids_of_day(path))
-        others = [folder / f"day_{number}_{part}.npy" for part in ("dense", "labels")]
-        files += [path, *others]
-        for arrays, file in zip((dense, labels), others, strict=True):
-            arrays.append(_array(file))
-        rows = {len(a) for a in (*sparse[-1], dense[-1], labels[-1])}
-        widths = [array.width for array in (*sparse[-1], dense[-1], labels[-1])]
-        if len(rows) > 1 or widths != [a.width for a in (*sparse[0], dense[0], labels[0])]:
+def _open_days(days: dict[int, Path]) -> SourceData:
+    arrays: dict[str, list[StoredArray]] = {}
+    files = []
+    for number, path in days.items():
+        dense, labels = (path.parent / f"day_{number}_{part}.npy" for part in ("dense", "labels"))
+        own = {f"cat_{i}": array for i, array in enumerate(_ids_of_day(path))}
+        own |= {f"num_{i}": array for i, array in enumerate(_columns(_array(dense)))}
+        own["label"] = _array(labels)
+        first = {name: pieces[0] for name, pieces in arrays.items()} or own
+        widths = {name: array.width for name, array in own.items()}
+        if len({len(array.rows) for array in own.values()}) > 1 or widths != {
+            name: array.width for name, array in first.items()
+        }:
             raise ValueError(
                 f"{path}: samples, features or hotness differ from those of its dense features, "
                 "labels or of the other days"
             )
-    hotness = [array.width for array in sparse[0]]
-    splits = {
-        split: SplitColumns(
-            [
-                _of_split(days, split, f"feature 'cat_{number}'")
-                for number, days in enumerate(zip(*sparse, strict=True))
-            ],
-            [_of_split(dense, split, "dense features")],
-            _of_split(labels, split, "label"),
-        )
-        for split in (fs.TRAIN, fs.VALIDATION, fs.TEST)
-    }
-    categorical = [f"cat_{i}" for i in range(len(hotness))]
-    numerical = [f"num_{i}" for i in range(dense[0].width)]
-    return SourceData(splits, categorical, numerical, None, hotness, files)
-
-
-def _of_split(days: Sequence[StoredArray], split: str, name: str) -> MappedColumn:
-    """Returns the samples of a split from the arrays of all days."""
-    *others, last = days
-    if split == fs.TRAIN:
-        return MappedColumn(others, name)
-    half = -(-len(last) // 2)
-    rows = last.rows[:half] if split == fs.VALIDATION else last.rows[half:]
-    return MappedColumn([replace(last, rows=rows)], name)
+        for name, array in own.items():
+            arrays.setdefault(name, []).append(array)
+        files += [path, dense, labels]
+    splits: dict[str, dict[str, FeatureValues]] = {TRAIN: {}, VALIDATION: {}, TEST: {}}
+    for name, (*others, last) in arrays.items():
+        half = -(-len(last.rows) // 2)
+        splits[TRAIN][name] = FeatureValues(name, others)
+        for split, rows in ((VALIDATION, last.rows[:half]), (TEST, last.rows[half:])):
+            splits[split][name] = FeatureValues(name, [replace(last, rows=rows)])
+    numerical, categorical = ([n for n in arrays if n.startswith(p)] for p in ("num_", "cat_"))
+    return SourceData(splits, numerical, categorical, "label", None, files)
 
 
 def _array(path: Path) -> StoredArray:
@@ -252,11 +221,14 @@ def _array(path: Path) -> StoredArray:
     return StoredArray(path, array.dtype, array.offset, array.shape, rows, slice(None))
 
 
+def _columns(array: StoredArray) -> list[StoredArray]:
+    return [replace(array, columns=slice(i, i + 1)) for i in range(array.shape[1])]
+
+
 def _ids_of_day(path: Path) -> list[StoredArray]:
     """Returns the columns of an .npy file, or the arrays "0", "1", ... of an uncompressed .npz."""
     if path.suffix == ".npy":
-        ids = _array(path)
-        return [replace(ids, columns=slice(i, i + 1)) for i in range(ids.shape[1])]
+        return _columns(_array(path))
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}

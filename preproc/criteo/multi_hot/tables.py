@@ -1,8 +1,8 @@
-"""Tables of ids (`preproc.encoding.extension`) as files, which all processes map into memory."""
+"""Tables of ids (`preproc.encoding.extension`) as files, which all threads map into memory."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -36,26 +36,24 @@ class Tables:
     """The tables of all features, mapped into memory.
 
     Args:
-        folder: Of the files.
-        cardinalities: Of the features.
-        hotness: Ids per sample of the features.
+        folder: of the files.
+        cardinalities: of the features.
+        hotness: ids per sample of the features.
     """
 
-    def __init__(self, folder: Path, cardinalities: Any, hotness: Any):
-        self._shapes = [(n, h - 1) for n, h in zip(cardinalities, hotness, strict=True)]
-        self._folder = folder
-        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        self._sorts = [4 * n * width > memory_bytes // 2 for n, width in self._shapes]
+    def __init__(self, folder: Path, cardinalities: Sequence[int], hotness: Sequence[int]):
+        self.shapes = [(n, h - 1) for n, h in zip(cardinalities, hotness, strict=True)]
+        self.folder = folder
+        self._memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def extend(self, feature: int, ids: np.ndarray) -> np.ndarray:
         """Returns int32 [samples, hotness]: the ids, [samples], and those that extend them."""
-        rows, width = self._shapes[feature]
+        rows, width = self.shapes[feature]
         extended = np.empty([len(ids), 1 + width], np.int32)
         extended[:, 0] = ids
         if width:
-            path = table_file(self._folder, feature)
-            table = np.memmap(path, np.int32, "r", shape=(rows, width))
+            table = np.memmap(table_file(self.folder, feature), np.int32, "r", shape=(rows, width))
             # A table beyond the memory is read in the order of the file.
-            order = np.argsort(ids) if self._sorts[feature] else slice(None)
+            order = np.argsort(ids) if table.nbytes > self._memory_bytes // 2 else slice(None)
             extended[order, 1:] = table[ids[order]]
         return extended
