@@ -50,10 +50,6 @@ class FeatureEncoding:
     hotness: int = 1
     dtype: str = ""
 
-    def __post_init__(self) -> None:
-        if self.hotness < 1:
-            raise self.invalid("hotness", "1 or more", self.hotness)
-
     @property
     def list_size(self) -> int:
         """Values per row of the source column; 1: it has no lists."""
@@ -138,14 +134,10 @@ class IdEncoding(FeatureEncoding):
     extension: Extension | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not self.dtype:
             object.__setattr__(self, "dtype", smallest_dtype(self.num_ids))
         if self.num_ids < 1 or self.num_ids - 1 > np.iinfo(self.dtype).max:
             raise self.invalid("number of ids", f"1 to what {self.dtype} holds", self.num_ids)
-
-        if self.extension is not None and self.hotness != 1 + self.extension.width:
-            raise self.invalid("hotness", f"{1 + self.extension.width}, as extended", self.hotness)
 
     @property
     def list_size(self) -> int:

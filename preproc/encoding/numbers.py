@@ -18,8 +18,6 @@ from preproc.encoding.encodings import FeatureEncoding, IdEncoding
 from preproc.encoding.lists import FlatValues
 from preproc.encoding.profile import ColumnProfile
 
-TRANSFORMATIONS = ("none", "standardize", "log", "quantile")
-MAX_QUANTILES = 1000
 NUM_BINS = 32  # of a model, for numbers of which a profile does not list all values
 MEAN = "mean"  # a fill value
 _LARGEST = float(np.finfo(np.float32).max)  # a model gets float32
@@ -41,7 +39,7 @@ class Number(FeatureEncoding):
     - `quantile`: the normal score of the rank of x, linear between the quantiles
 
     Attributes:
-        transformation: one of `TRANSFORMATIONS`.
+        transformation: `none`, `standardize`, `log` or `quantile`.
         mean, deviation: statistics of x, or of the logarithm for `log`.
         offset: of `log`; None: the signed logarithm.
         quantiles: ascending; quantile i of m is that of probability i / (m - 1). Where quantiles
@@ -60,26 +58,6 @@ class Number(FeatureEncoding):
     quantiles: tuple[float, ...] = ()
     fill: float | None = None
     indicator: str | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.dtype not in ("float16", "float32", "float64"):
-            raise self.invalid("dtype", "float16, float32 or float64", self.dtype)
-        if self.transformation not in TRANSFORMATIONS:
-            expected = f"one of {', '.join(TRANSFORMATIONS)}"
-            raise self.invalid("transformation", expected, self.transformation)
-        if not math.isfinite(self.mean) or not 0 <= self.deviation < math.inf:
-            values = (self.mean, self.deviation)
-            raise self.invalid("mean and deviation", "finite numbers, deviation >= 0", values)
-        if self.offset is not None and not math.isfinite(self.offset):
-            raise self.invalid("offset", "a finite number", self.offset)
-        if self.fill is not None and not math.isfinite(self.fill):
-            raise self.invalid("fill value", "a finite number", self.fill)
-        if self.transformation == "quantile":
-            if not 1 <= len(self.quantiles) <= MAX_QUANTILES:
-                number = len(self.quantiles)
-                raise self.invalid("number of quantiles", f"1 to {MAX_QUANTILES}", number)
-            _check_ascending(self, "quantiles", self.quantiles)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -176,10 +154,6 @@ class Bins(IdEncoding):
     kind = "bins"
     edges: tuple[float, ...]
     least: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_ascending(self, "edges", self.edges, strictly=True)
 
     @property
     def _num_values(self) -> int:
@@ -303,12 +277,3 @@ def _raw_edges(profile: ColumnProfile | None) -> NDArray[np.float64]:
         return np.array(profile.values if profile else (), np.float64)
     ranks = np.linspace(0, len(profile.quantiles) - 1, NUM_BINS + 1)
     return np.interp(ranks, np.arange(len(profile.quantiles)), profile.quantiles)
-
-
-def _check_ascending(
-    encoding: FeatureEncoding, setting: str, values: tuple[float, ...], strictly: bool = False
-) -> None:
-    steps = np.diff(values)
-    ordered = (steps > 0).all() if strictly else (steps >= 0).all()
-    if not np.isfinite(values).all() or not ordered:
-        raise encoding.invalid(setting, "ascending finite numbers", values)
