@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import uuid
 import zipfile
 from collections.abc import Callable, Mapping
@@ -65,8 +64,7 @@ def settings(
     only a --master here is another.
 
     Raises:
-        ValueError: a --spark_conf that is not a setting, too little memory, or a comma in the
-            path of a local master's scratch folder.
+        ValueError: a --spark_conf that is not a setting, or too little memory.
     """
     master = options.master
     if master is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
@@ -102,12 +100,6 @@ def settings(
 
 
 def _local_settings(scratch: Path, heap_bytes: int) -> dict[str, str]:
-    if "," in str(scratch.absolute()):
-        raise ValueError(
-            f"Spark takes the comma in the folder for temporary files, {scratch.absolute()}, for "
-            "a separator; choose a --temp_dir without a comma, and an --output whose last part has "
-            "none"
-        )
     return {
         "spark.driver.memory": f"{heap_bytes >> 20}m",
         "spark.driver.host": "127.0.0.1",
@@ -200,47 +192,12 @@ def stop_gateway() -> None:
         java.wait()
 
 
-class Interruptions:
-    """Ctrl-C while Spark works: cancels its jobs, and is not forgotten.
-
-    Python drops a KeyboardInterrupt that comes while an object of the JVM is finalised; so the next
-    operation calls `check`.
-    """
-
-    def __init__(self):
-        self._before = signal.getsignal(signal.SIGINT)
-        self._came = False
-
-    def watch(self, session: SparkSession) -> None:
-        """From now on; takes the place of Spark's own handler."""
-
-        def handle(*_):
-            self._came = True
-            logging.disable(logging.CRITICAL)  # of the call that it tears, Py4J would show a trace
-            session.sparkContext.cancelAllJobs()
-            self.check()
-
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, handle)
-
-    def end(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, self._before or signal.SIG_DFL)
-        if self._came:
-            logging.disable(logging.NOTSET)
-
-    def check(self) -> None:
-        if self._came:
-            raise KeyboardInterrupt
-
-
 @contextlib.contextmanager
-def explained_errors(options: SessionOptions, interruptions: Interruptions):
-    """Turns errors of Spark and Java into KeyboardInterrupt, ValueError or OSError."""
+def explained_errors(options: SessionOptions):
+    """Turns errors of Spark and Java into ValueError or OSError."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        interruptions.check()
         text = str(error)
         if "No space left on device" in text:
             raise OSError(
@@ -274,7 +231,7 @@ class Session:
         is_cluster: tasks run on other machines, after entering.
 
     Raises:
-        ValueError: on entering: Spark does not start, or its workers do not see our files.
+        ValueError: on entering: Spark does not start.
     """
 
     def __init__(
@@ -291,33 +248,22 @@ class Session:
         self.token = RunToken(shared.absolute() / "spark_run", uuid.uuid4().hex)
 
     def __enter__(self):
-        self._interruptions = Interruptions()
-        self._spark = start(*self._start)
-        self._interruptions.watch(self._spark)
+        self._handler = signal.getsignal(signal.SIGINT)
+        self._spark = start(*self._start)  # whose own handler cancels the jobs
+        logging.disable(logging.CRITICAL)  # of the call that Ctrl-C tears, Py4J would show a trace
         self.is_cluster = not is_local(self._spark.sparkContext.master)
-        try:
-            self.token.create()
-            with self.explained_errors():
-                self._check_workers(self.token)
-        except BaseException:
-            self.__exit__()
-            raise
+        self.token.create()
         return self
 
     def __exit__(self, *exception):
         stop(self._spark)
-        self._interruptions.end()
+        logging.disable(logging.NOTSET)
+        if signal.getsignal(signal.SIGINT) is not self._handler:
+            signal.signal(signal.SIGINT, self._handler or signal.SIG_DFL)
 
     def explained_errors(self):
-        """See `explained_errors`; raises a KeyboardInterrupt that Python dropped."""
-        self._interruptions.check()
-        return explained_errors(self._options, self._interruptions)
-
-    def _check_workers(self, token: RunToken) -> None:
-        """Lets every worker look for our files; those that come later look when they write."""
-        if self.is_cluster:
-            num_tasks = 4 * self._spark.sparkContext.defaultParallelism
-            self._tasks(num_tasks, token.checked, "id long").collect()
+        """See `explained_errors`."""
+        return explained_errors(self._options)
 
     def _tasks(self, number: int, work: Callable, schema: str) -> DataFrame:
         """Returns what `work` yields in a task for each of the numbers from 0."""

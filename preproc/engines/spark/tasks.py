@@ -37,12 +37,6 @@ class RunToken:
                 "under the same path (or another run has taken over this one's output)"
             )
 
-    def checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Checks the token on whichever worker gets the task; yields no rows."""
-        for batch in batches:
-            self.check()
-            yield batch.slice(0, 0)
-
 
 def runs(
     batches: Iterator[pa.RecordBatch], key: str

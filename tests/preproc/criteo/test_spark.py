@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import gzip
-import signal
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -338,7 +337,7 @@ def test_local_masters(master, local):
 def test_explained_errors(tmp_path, raised, kind, message):
     with (
         pytest.raises(kind, match=message) as result,
-        sessions.explained_errors(options(tmp_path), sessions.Interruptions()),
+        sessions.explained_errors(options(tmp_path)),
     ):
         raise raised
     if "space" in message and kind is OSError:
@@ -361,28 +360,6 @@ def test_error_of_a_task(engine, log, tmp_path):
     ):
         engine.write_numericals(days, encoded)
     assert not any(any(path.read_bytes()) for path in encoded.files[0].paths)
-    engine.is_cluster = True
-    with pytest.raises(ValueError, match="does not see"), engine.explained_errors():
-        engine._check_workers(engine.token)
-
-
-def test_dropped_interrupt(engine, tmp_path, monkeypatch):
-    """Ctrl-C in a finaliser: the next operation stops, and so does what Spark cancelled."""
-    before = signal.getsignal(signal.SIGINT)
-
-    class Finalised:
-        def __del__(self):
-            signal.raise_signal(signal.SIGINT)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "unraisablehook", lambda _: None)
-        Finalised()
-    with pytest.raises(KeyboardInterrupt):
-        engine.count_columns([], [], 0)
-    with pytest.raises(KeyboardInterrupt), engine.explained_errors():
-        raise Py4JError("Job 5 cancelled")
-    engine._interruptions.end()
-    assert signal.getsignal(signal.SIGINT) != before
 
 
 def test_another_token(tmp_path):

@@ -53,7 +53,6 @@ class SparkEngine(Session):
     """See `CriteoEngine`."""
 
     name = "spark"
-    writes_in_order = True
     columns_at_once = True
 
     def __init__(self, options: CriteoOptions, scratch: Path, shared: Path):
@@ -67,7 +66,6 @@ class SparkEngine(Session):
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
         """See `CriteoEngine`; `target` is a folder."""
-        self._interruptions.check()
         plain = scratch / "plain.tsv"
         lines = source
         try:
@@ -94,7 +92,6 @@ class SparkEngine(Session):
 
     def write_numericals(self, days: Sequence[DayFile], files: EncodedFiles) -> dict[str, int]:
         """See `CriteoEngine`; a row's label, numerical features and bins travel together."""
-        self._interruptions.check()
         pieces = parts.row_groups(days)
         record_files = RecordFiles(files.files, _PIECE_ROWS)
         encode = partial(tasks.encode_numericals, pieces, files, record_files)
@@ -109,7 +106,6 @@ class SparkEngine(Session):
         Tasks count the values of a piece, so that a frequent one is a single row of the shuffle
         for each piece.
         """
-        self._interruptions.check()
         pieces = parts.row_groups(days, num_rows)
         count = partial(tasks.count_values, pieces, [column.name for column in columns])
         counted = self._tasks(len(pieces), count, tasks.COUNTED)
@@ -141,7 +137,6 @@ class SparkEngine(Session):
         The values of a piece, each once, are joined with vocabularies that are large; a value in
         any share of the rows therefore makes no task larger than others.
         """
-        self._interruptions.check()
         pieces = parts.row_groups(days)
         large = _large(columns)
         files = RecordFiles(tuple(column.files for column in columns), _PIECE_ROWS)
