@@ -30,7 +30,6 @@ from preproc.criteo.options import TRAINING_ROWS, CriteoOptions
 from preproc.criteo.output import data_set
 from preproc.criteo.output.binary_files import ColumnFiles, SplitLayout
 from preproc.criteo.output.output_order import OutputOrder, output_order
-from preproc.criteo.output.row_buckets import in_random_order
 from preproc.criteo.output.splits import Split, split_by_day, split_by_fraction
 from preproc.criteo.raw_lines import explain, has_labels, read_line
 from preproc.encoding.folder import complete, vocabulary_file
@@ -75,7 +74,7 @@ def prepare(options: CriteoOptions) -> FeatureSpec:
     with (
         Staging(options.output, TOOL, DATA_SET, options.overwrite, read) as staging,
         open_engine(
-            options, scratch := staging.temp_folder(options.temp_dir), staging.scratch, with_labels
+            options, staging.temp_folder(options.temp_dir), staging.scratch, with_labels
         ) as engine,
         engine.explained_errors(),
     ):
@@ -88,9 +87,7 @@ def prepare(options: CriteoOptions) -> FeatureSpec:
         num_stages = len(files) + (1 if known else len(CATEGORICALS))
         if not options.vocabulary_only:
             num_stages += 1 + len(CATEGORICALS)  # numerical features, ids
-        stages = _Stages(
-            options, staging, scratch, engine, known, with_labels, with_bins, num_stages
-        )
+        stages = _Stages(options, staging, engine, known, with_labels, with_bins, num_stages)
         log = stages.parse(files)
         clicks = None if options.vocabulary_only else stages.write_numericals(log)
         columns = stages.make_vocabularies(log)
@@ -122,7 +119,6 @@ def prepare(options: CriteoOptions) -> FeatureSpec:
 class _Stages:
     options: CriteoOptions
     staging: Staging
-    scratch: Path  # for what does not fit into memory
     engine: CriteoEngine
     known: KnownValues | None  # where ids are given already
     with_labels: bool
@@ -217,9 +213,8 @@ class _Stages:
         )
 
         def work() -> dict[str, int]:
-            with self._created(encoded.files) as files:
-                own = replace(encoded, files=tuple(files))
-                nonzero = self.engine.write_numericals(log.days, own)
+            with self._created(encoded.files):
+                nonzero = self.engine.write_numericals(log.days, encoded)
             return {s.name: nonzero.get(s.name, 0) for s in log.splits if self.with_labels}
 
         return self._run(
@@ -233,15 +228,11 @@ class _Stages:
         )
 
     @contextlib.contextmanager
-    def _created(self, files: Sequence[ColumnFiles]) -> Iterator[list[ColumnFiles]]:
-        """Creates files; yields those to write rows to, which are on the disk afterwards."""
+    def _created(self, files: Sequence[ColumnFiles]) -> Iterator[None]:
+        """Creates files, which are on the disk afterwards."""
         for file in files:
             file.create()
-        with contextlib.ExitStack() as stack:
-            if self.engine.writes_in_order:
-                yield files
-            else:
-                yield [stack.enter_context(in_random_order(file, self.scratch)) for file in files]
+        yield
         for file in files:
             file.sync()
 
@@ -307,10 +298,8 @@ class _Stages:
 
         def encode(places: list[int]) -> list[dict[str, int]]:
             chosen = [columns[i] for i in places]
-            with self._created([column.files for column in chosen]) as files:
-                pairs = zip(chosen, files, strict=True)
-                written = [replace(column, files=file) for column, file in pairs]
-                known = self.engine.write_columns(written, log.days)
+            with self._created([column.files for column in chosen]):
+                known = self.engine.write_columns(chosen, log.days)
             return [{"known": num_rows} for num_rows in known]
 
         keys = log.vocabulary_key if self.known is None else self.known.digest

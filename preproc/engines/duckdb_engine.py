@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from dataloading.spec.rules import listing
 from preproc.engines.bad_lines import NO_BAD_LINES, BadLines, check_bad_lines, place
 from preproc.engines.duckdb_session import DuckDBSession
 from preproc.engines.engine import (
-    BATCH_ROWS,
     PART,
     ROW,
     Work,
@@ -114,21 +112,13 @@ class DuckDBBackend(DuckDBSession):
 
     def fetch(self, expression: ibis.Table) -> pa.Table:
         """See `Engine`."""
-        query = self._sql(expression)
-        with (
-            self.explained_errors(),
-            contextlib.closing(self.connection.cursor()) as cursor,
-            _thread(cursor) as thread,
-        ):
-            table = thread.submit(lambda: cursor.sql(query).to_arrow_table()).result()
+        table = self.fetch_table(self._sql(expression))
         return table.cast(_arrow_schema(expression, table.schema))
 
     def batches(self, expression: ibis.Table) -> Iterator[pa.RecordBatch]:
         """See `Engine`."""
-        # An unfinished result blocks its connection.
-        with self.explained_errors(), contextlib.closing(self.connection.cursor()) as cursor:
-            for batch in _read_ahead(cursor, self._sql(expression)):
-                yield batch.cast(_arrow_schema(expression, batch.schema))
+        for batch in self.stream(self._sql(expression)):
+            yield batch.cast(_arrow_schema(expression, batch.schema))
 
     def store_table(self, expression: ibis.Table, name: str) -> ibis.Table:
         """See `Engine`."""
@@ -245,27 +235,6 @@ class DuckDBBackend(DuckDBSession):
             f"FROM {' POSITIONAL JOIN '.join(sources)}"
         )
         return name
-
-
-@contextlib.contextmanager
-def _thread(cursor: duckdb.DuckDBPyConnection) -> Iterator[ThreadPoolExecutor]:
-    """Yields a thread for queries: in the main thread, they would notice Ctrl-C at their end."""
-    with ThreadPoolExecutor(1) as thread:
-        try:
-            yield thread
-        except BaseException:
-            cursor.interrupt()
-            raise
-
-
-def _read_ahead(cursor: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.RecordBatch]:
-    """Yields a result; a thread computes the next batch while one is used."""
-    with _thread(cursor) as thread:
-        reader = thread.submit(lambda: cursor.sql(query).to_arrow_reader(BATCH_ROWS)).result()
-        following = thread.submit(next, reader, None)
-        while (batch := following.result()) is not None:
-            following = thread.submit(next, reader, None)
-            yield batch
 
 
 def _in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

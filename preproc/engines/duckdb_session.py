@@ -3,7 +3,10 @@
 import contextlib
 import functools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+_BATCH_ROWS = 1 << 16
 
 
 class DuckDBSession:
@@ -68,6 +71,30 @@ class DuckDBSession:
             self._explain(error)
             raise
 
+    def stream(self, query: str) -> Iterator:
+        """Yields a result as Arrow record batches; a thread computes the next one while one is
+        used."""
+        with (
+            self.explained_errors(),
+            contextlib.closing(self.connection.cursor()) as cursor,  # an open result blocks it
+            _thread(cursor) as thread,
+        ):
+            opened = thread.submit(lambda: cursor.sql(query).to_arrow_reader(_BATCH_ROWS))
+            reader = opened.result()
+            following = thread.submit(next, reader, None)
+            while (batch := following.result()) is not None:
+                following = thread.submit(next, reader, None)
+                yield batch
+
+    def fetch_table(self, query: str):
+        """Returns a small result as a table of Arrow."""
+        with (
+            self.explained_errors(),
+            contextlib.closing(self.connection.cursor()) as cursor,
+            _thread(cursor) as thread,
+        ):
+            return thread.submit(lambda: cursor.sql(query).to_arrow_table()).result()
+
     def _explain(self, error: BaseException | None) -> None:
         """Raises an exception of Python in place of DuckDB's."""
         import duckdb
@@ -89,3 +116,14 @@ class DuckDBSession:
         is_interrupt = isinstance(error, RuntimeError) and str(error) == "Query interrupted"
         if is_interrupt or isinstance(error, duckdb.InterruptException):
             raise KeyboardInterrupt from error
+
+
+@contextlib.contextmanager
+def _thread(cursor) -> Iterator[ThreadPoolExecutor]:
+    """Yields a thread for queries: in the main thread, they would notice Ctrl-C at their end."""
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            yield thread
+        except BaseException:
+            cursor.interrupt()
+            raise

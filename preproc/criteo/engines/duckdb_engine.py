@@ -1,10 +1,11 @@
 """The single-machine engine: DuckDB, embedded, out of core under a memory limit.
 
-Results come back in any order with their row numbers, because DuckDB spills.
+It sorts rows by the positions in which they are stored, and spills what does not fit into memory.
 """
 
+import functools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
@@ -12,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from preproc.criteo.engines.interface import CategoricalColumn, DayFile
-from preproc.criteo.engines.parts import row_groups
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.encoded_files import EncodedFiles
+from preproc.criteo.output.output_order import OutputOrder
 from preproc.criteo.raw_lines import (
     LINE_PATTERN,
     MAX_LINE_BYTES,
@@ -35,7 +36,6 @@ from runtime.files.disk import sync
 # (about 110 MiB), one block of results and the mapped part of a file (about 40 MiB), allocator
 # slack.
 _RESERVED_BYTES = 192 << 20
-_ID_ROWS = 1 << 20  # rows fetched at a time: 12 MiB
 _ROW_GROUP_ROWS = 122_880  # DuckDB's own choice
 _STAGED_ROW_BYTES = 2048  # what a thread holds of a row while it writes Parquet, measured
 _MALFORMED, _EMPTY = 2, 3  # in place of the label of a line that is not a row
@@ -45,7 +45,6 @@ class CriteoDuckDBEngine(DuckDBSession):
     """See `CriteoEngine`; without labels in the lines (`with_labels` False) all rows get 0."""
 
     name = "duckdb"
-    writes_in_order = False
     columns_at_once = False
 
     def __init__(self, options: CriteoOptions, scratch: Path, with_labels: bool = True):
@@ -56,6 +55,7 @@ class CriteoDuckDBEngine(DuckDBSession):
             threads=options.threads,
         )
         pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own keeps what DuckDB needs next
+        self._order: OutputOrder | None = None  # of `output_position`
         self._pattern = LINE_PATTERN if with_labels else UNLABELLED_PATTERN
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
@@ -153,10 +153,18 @@ class CriteoDuckDBEngine(DuckDBSession):
         )
 
     def write_numericals(self, days: Sequence[DayFile], files: EncodedFiles) -> dict[str, int]:
-        counts: Counter[str] = Counter()
-        for rows in row_groups(days):
-            numbers = rows.first_row + np.arange(rows.num_rows)
-            counts.update(files.write(numbers, rows.read(files.columns)))
+        order = files.files[0].layout.order
+        columns = ", ".join(files.columns)
+        # In the order of the log, nothing is sorted.
+        parts = [[day] for day in days] if order.is_sequential else [days]
+        position, counts = 0, Counter[str]()
+        for part in parts:
+            query = f"SELECT {columns} FROM ({_rows_query(columns, part)})"
+            if not order.is_sequential:
+                query += f" ORDER BY {self._position(order)}"
+            for rows in self.stream(query):
+                counts.update(files.write_at(position, rows))
+                position += rows.num_rows
         return counts
 
     def count_columns(
@@ -172,7 +180,8 @@ class CriteoDuckDBEngine(DuckDBSession):
         (kept,) = self.connection.execute(
             f"""
             COPY (
-                SELECT value, count(*) AS count FROM ({_column_query(column.name, days, num_rows)})
+                SELECT value, count(*) AS count
+                FROM ({_rows_query(f"{column.name} AS value", days, num_rows)})
                 WHERE value IS NOT NULL GROUP BY value HAVING count(*) >= {column.threshold}
                 ORDER BY count DESC, value
             ) TO {quoted(new)} (FORMAT parquet)
@@ -188,51 +197,51 @@ class CriteoDuckDBEngine(DuckDBSession):
         return [self._write_ids(column, days) for column in columns]
 
     def _write_ids(self, column: CategoricalColumn, days: Sequence[DayFile]) -> int:
-        known = 0
-        # The result is a table, which spills, because a query's blocks cannot be fetched singly.
-        for batch in self._batches(days):
-            end = batch[-1].first_row + batch[-1].num_rows
-            self.connection.execute(
-                f"""
-                CREATE OR REPLACE TEMP TABLE ids AS
-                SELECT log.row, known.id
-                FROM ({_column_query(column.name, batch, end)}) log
-                JOIN (
-                    SELECT value, file_row_number + 1 AS id FROM {_parquet(column.vocabulary)}
-                ) known USING (value)
-                """
-            )
-            (count,) = self.connection.execute("SELECT count(*) FROM ids").fetchone()
-            for start in range(0, count, _ID_ROWS):
-                block = self.connection.execute(
-                    f"SELECT row, id FROM ids WHERE rowid >= {start} AND rowid < {start + _ID_ROWS}"
-                ).fetchnumpy()
-                column.files.write(block["row"], block["id"])
-            known += count
-            self.connection.execute("DROP TABLE ids")
+        """Writes the ids of a column in the order of its files; returns how many are not 0."""
+        ids = self.stream(
+            f"""
+            SELECT coalesce(known.id, 0) AS id
+            FROM ({_rows_query(f"{column.name} AS value", days)}) log
+            LEFT JOIN (
+                SELECT value, file_row_number + 1 AS id FROM {_parquet(column.vocabulary)}
+            ) known USING (value)
+            ORDER BY {self._position(column.files.layout.order)}
+            """
+        )
+        position = known = 0
+        for batch in ids:
+            values = batch.column("id").to_numpy()
+            column.files.write_at(np.arange(position, position + len(values)), values)
+            position += len(values)
+            known += int(np.count_nonzero(values))
         return known
 
-    def _batches(self, days: Sequence[DayFile]) -> Iterator[list[DayFile]]:
-        """Yields days in groups whose (row, id) pairs take a quarter of the memory."""
-        most_rows = self.memory_bytes // 4 // 16
-        batch: list[DayFile] = []
-        for day in days:
-            if batch and sum(other.num_rows for other in batch) + day.num_rows > most_rows:
-                yield batch
-                batch = []
-            batch.append(day)
-        if batch:
-            yield batch
+    def _position(self, order: OutputOrder) -> str:
+        """Returns SQL of the position in which a row is stored."""
+        if order.is_sequential:
+            return "row"
+        if self._order != order:
+            function = functools.partial(_positions, order)
+            # The connection may have an open result, and the function ends with its cursor.
+            self._function, self._order = self.connection.cursor(), order
+            self._function.create_function(
+                "output_position", function, ["BIGINT"], "BIGINT", type="arrow"
+            )
+        return "output_position(row)"
+
+
+def _positions(order: OutputOrder, rows: pa.ChunkedArray) -> pa.Array:
+    return pa.array(order.positions(rows.to_numpy()))
 
 
 def _parquet(path: Path) -> str:
     return read_parquet(path, "file_row_number=true")
 
 
-def _column_query(column: str, days: Sequence[DayFile], num_rows: int) -> str:
-    """Returns a query for (row, value) of one column, of the log's first num_rows rows."""
+def _rows_query(columns: str, days: Sequence[DayFile], num_rows: int | None = None) -> str:
+    """Returns a query for `row` and columns, of the log's first num_rows rows (None: all)."""
     return " UNION ALL ".join(
-        f"SELECT file_row_number + {day.first_row} AS row, {column} AS value "
-        f"FROM {_parquet(day.path)} WHERE file_row_number < {num_rows - day.first_row}"
+        f"SELECT file_row_number + {day.first_row} AS row, {columns} FROM {_parquet(day.path)}"
+        + ("" if num_rows is None else f" WHERE file_row_number < {num_rows - day.first_row}")
         for day in days
     )

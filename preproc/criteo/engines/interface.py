@@ -41,13 +41,11 @@ class CriteoEngine(Protocol):
     """A context manager, made from the run's options and a scratch folder of its own.
 
     Attributes:
-        writes_in_order: the engine itself brings rows into the order of the files that it writes.
         columns_at_once: the engine counts, and writes, all columns in one pass over the log;
             others are passed one column at a time.
     """
 
     name: str
-    writes_in_order: bool
     columns_at_once: bool
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:

@@ -53,13 +53,9 @@ class ColumnFiles:
             path.unlink(missing_ok=True)
             allocate(path, split.num_rows * self.row_bytes)
 
-    def write(self, rows: np.ndarray, values: np.ndarray) -> None:
-        """Writes values[i], [n] or [n, width], as row rows[i] of the log; in any order, and again
-        by a task that is repeated."""
-        self.write_at(self.layout.order.positions(rows), values)
-
     def write_at(self, positions: np.ndarray, values: np.ndarray) -> None:
-        """Writes rows by position, where the order has been applied already."""
+        """Writes values[i], [n] or [n, width], at positions[i] of the stored log; in any order, and
+        again by a task that is repeated."""
         for split in self.layout.splits:
             inside = (positions >= split.start) & (positions < split.stop)
             count = np.count_nonzero(inside)

@@ -1,4 +1,4 @@
-"""Files of features that an encoder makes, written by row number."""
+"""Files of features that an encoder makes."""
 
 from dataclasses import dataclass
 
@@ -28,18 +28,17 @@ class EncodedFiles:
         """Source columns."""
         return list(dict.fromkeys(encoding.column for encoding in self.encoder.features))
 
-    def values(self, rows: pa.Table) -> list[np.ndarray]:
+    def values(self, rows: pa.Table | pa.RecordBatch) -> list[np.ndarray]:
         """Returns what each file stores of rows, [n, width]."""
         encoded = self.encoder.encode(rows)
         return [
             np.concatenate([encoded[name] for name in names], axis=1) for names in self.features
         ]
 
-    def write(self, numbers: np.ndarray, rows: pa.Table) -> dict[str, int]:
-        """Writes rows, whose numbers in the log are [n]; returns how many values of the first file
-        are not 0, by split."""
-        layout = self.files[0].layout
-        positions = layout.order.positions(numbers)
+    def write_at(self, position: int, rows: pa.RecordBatch) -> dict[str, int]:
+        """Writes rows from a position of the stored log on; returns how many values of the first
+        file are not 0, by split."""
+        positions = position + np.arange(rows.num_rows)
         values = self.values(rows)
         for file, array in zip(self.files, values, strict=True):
             file.write_at(positions, array)
@@ -47,5 +46,5 @@ class EncodedFiles:
             split.name: int(
                 np.count_nonzero(values[0][(positions >= split.start) & (positions < split.stop)])
             )
-            for split in layout.splits
+            for split in self.files[0].layout.splits
         }

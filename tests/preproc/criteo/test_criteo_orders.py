@@ -1,19 +1,14 @@
 """Seeded orders of the training rows: permutations that can be computed for any row alone."""
 
-import errno
-import os
-
 import numpy as np
 import pytest
 
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.options import CriteoOptions, parse
-from preproc.criteo.output import row_buckets
 from preproc.criteo.output.output_order import OutputOrder, output_order, permuted
 from preproc.criteo.output.splits import split_by_day, split_by_fraction
 from preproc.criteo.prepare import prepare
-from tests.preproc.criteo import criteo_reference as reference
 
 
 @pytest.fixture(scope="module")
@@ -117,47 +112,6 @@ def test_default_order(log, in_input_order, tmp_path):
     spec = run(log, tmp_path / "any", output_ordering="any")
     assert rows_of(spec, "train") == plain
     assert "output_ordering" not in spec.metadata
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("ordering", ["total_random", "day_random"])
-def test_spilled_buckets(log, tmp_path, monkeypatch, ordering):
-    """Columns larger than a bucket go through a spill file, which is removed at the end."""
-    options = {"output_ordering": ordering, "bin_numericals": True, "temp_dir": tmp_path}
-    run(log, tmp_path / "out", **options)
-    spilled = []
-    add = row_buckets._Buckets.add
-
-    def watched_add(buckets, places, values):
-        spilled.append((buckets._spill.name, len(places)))
-        assert buckets._spill.parent.parent == tmp_path
-        add(buckets, places, values)
-
-    monkeypatch.setattr(row_buckets._Buckets, "add", watched_add)
-    monkeypatch.setattr(row_buckets, "_BUCKET_BYTES", 100)  # of 801 training rows
-    run(log, tmp_path / "buckets", **options)
-    assert {"label.bin.spill", "numerical.bin.spill", "cat_25.bin.spill", "bin_12.bin.spill"} < {
-        name for name, _ in spilled
-    }
-    assert sum(count for name, count in spilled if name == "numerical.bin.spill") == 801
-    assert reference.files_of(tmp_path / "buckets") == reference.files_of(tmp_path / "out")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["buckets", "out"]
-
-
-def test_full_disk_for_spill_file(log, tmp_path, monkeypatch):
-    monkeypatch.setattr(row_buckets, "_BUCKET_BYTES", 100)
-
-    allocate = os.posix_fallocate
-
-    def full(file, offset, size):
-        if os.readlink(f"/proc/self/fd/{file}").endswith("cat_1.bin.spill"):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        allocate(file, offset, size)
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(OSError, match="No space left"):
-        run(log, tmp_path / "out")
-    assert not list(tmp_path.rglob("*.spill"))
 
 
 def test_flags():

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 from preproc.criteo.encodings import number_encodings
-from preproc.criteo.engines import duckdb_engine
-from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.options import CriteoOptions, parse_thresholds
 from preproc.criteo.prepare import prepare
@@ -215,29 +213,6 @@ def test_order_of_rows(tmp_path, threads):
     numericals = np.fromfile(tmp_path / "out" / "train" / "numerical.bin", "<f2").reshape(-1, 13)
     expected = np.log(np.arange(len(numericals)) + 3.0).astype("<f2")
     np.testing.assert_array_equal(numericals[:, 0], expected)
-
-
-def test_blocks_and_batches(log, tmp_path, monkeypatch):
-    """More rows than one block, and more days than one batch, hold."""
-    monkeypatch.setattr(duckdb_engine, "_ID_ROWS", 64)
-    enter, batches = CriteoDuckDBEngine.__enter__, []
-
-    def enter_with_little_memory(self):
-        assert enter(self).connection  # DuckDB itself has enough
-        self.memory_bytes = 4 * 16 * 1600  # 1,600 rows per batch; the days have 700 to 1,003
-        return self
-
-    def noted(self, days, split=CriteoDuckDBEngine._batches):
-        for batch in split(self, days):
-            batches.append([day.num_rows for day in batch])
-            yield batch
-
-    monkeypatch.setattr(CriteoDuckDBEngine, "__enter__", enter_with_little_memory)
-    monkeypatch.setattr(CriteoDuckDBEngine, "_batches", noted)
-    run(log, tmp_path / "out", frequency_threshold=2)
-    expected = reference.prepare(days(log, 0, 1, 2, 3), 2)
-    assert reference.files_of(tmp_path / "out") == expected
-    assert batches == [[700, 801], [902], [1003]] * 26
 
 
 def test_repeated_preparation(log, tmp_path):

@@ -24,9 +24,8 @@ KILLED_RUN = """
 import os, signal, sys
 from preproc.criteo import __main__
 from preproc.criteo.engines import duckdb_engine
-from preproc.criteo.output import binary_files, row_buckets
+from preproc.criteo.output import binary_files
 from runtime.files import outputs, staging
-row_buckets._BUCKET_BYTES = 256
 place, name, when, calls = eval(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
 function = getattr(place, name)
 def killing(*args, **kwargs):
@@ -83,7 +82,6 @@ def finished_before(stderr):
         ("staging.Staging", "_write_state", "after", 1, 1),
         ("staging.Staging", "_write_state", "after", 30, 30),
         ("duckdb_engine.CriteoDuckDBEngine", "_keep_rows", "before", 3, 2),
-        ("row_buckets._Buckets", "write_all", "after", 2, 3),
     ],
 )
 def test_restart_after_kill(raw, expected, tmp_path, capfd, place, name, when, calls, num_finished):
