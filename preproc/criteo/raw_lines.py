@@ -82,12 +82,6 @@ def has_labels(paths: Sequence[Path]) -> bool:
     return True
 
 
-def line_end(path: Path) -> str:
-    """The line end of a plain file's first line: "\\r\\n" or "\\n"."""
-    with open(path, "rb") as file:
-        return "\r\n" if file.readline(MAX_LINE_BYTES).endswith(b"\r\n") else "\n"
-
-
 def read_line(path: Path, number: int) -> bytes:
     """Line `number` (the first is 1) of a plain or gzip file, without its line end."""
     with open_unpacked(path) as file:

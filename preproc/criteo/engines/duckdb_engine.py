@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -24,11 +23,9 @@ from preproc.criteo.raw_lines import (
     UNLABELLED_PATTERN,
     LineCounts,
     line_counts,
-    line_end,
     write_plain_copy,
 )
 from preproc.engines.duckdb_session import DuckDBSession
-from preproc.raw_files import is_gzip
 from preproc.sources.duckdb_files import BLANKS, quoted, read_csv, read_parquet
 from runtime.files.disk import sync
 
@@ -60,26 +57,20 @@ class CriteoDuckDBEngine(DuckDBSession):
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
         """See `CriteoEngine`; writes a Parquet file."""
-        plain = scratch / "plain.tsv"
-        parsed = scratch / "parsed.parquet"
-        try:
-            # DuckDB reads gzip with one thread and without verifying the checksum.
-            if is_gzip(source) or not self._parse_plain(source, parsed):
-                write_plain_copy(source, plain)
-                self._copy(self._day_query(plain, "\n"), parsed)
-        finally:
-            plain.unlink(missing_ok=True)
-        return line_counts([self._keep_rows(parsed, target)])
+        return line_counts([self.parse_range(source, 0, None, target, scratch)])
 
     def parse_range(
-        self, source: Path, start: int, stop: int, target: Path, scratch: Path
+        self, source: Path, start: int, stop: int | None, target: Path, scratch: Path
     ) -> LineCounts:
-        """Parses bytes start to stop, whole lines, of a plain file, as `parse_day` does a file."""
+        """Parses bytes start to stop, whole lines, of a file, as `parse_day` does all of it."""
         # The target may be on another file system than `scratch`.
         plain, parsed = scratch / "plain.tsv", target.with_suffix(".parsed")
-        write_plain_copy(source, plain, start, stop)
-        self._copy(self._day_query(plain, "\n"), parsed)
-        plain.unlink()
+        try:
+            # DuckDB would read gzip with one thread and without verifying the checksum.
+            write_plain_copy(source, plain, start, stop)
+            self._copy(self._day_query(plain), parsed)
+        finally:
+            plain.unlink(missing_ok=True)
         return self._keep_rows(parsed, target)
 
     def _keep_rows(self, parsed: Path, target: Path) -> LineCounts:
@@ -103,19 +94,7 @@ class CriteoDuckDBEngine(DuckDBSession):
         parsed.replace(target)
         return LineCounts(lines, rows, last or 0, first_bad or 0)
 
-    def _parse_plain(self, source: Path, parsed: Path) -> bool:
-        """Parses a plain file; returns False for one that CSV readers reject.
-
-        Where it is not UTF-8, has mixed line ends or a huge line, each line is checked separately;
-        an error after that is not caused by the input.
-        """
-        try:
-            self._copy(self._day_query(source, line_end(source)), parsed)
-        except duckdb.InvalidInputException:
-            return False
-        return True
-
-    def _day_query(self, path: Path, line_end: str) -> str:
+    def _day_query(self, path: Path) -> str:
         """Returns a query for a row of typed columns per line; label 2 or 3 marks bad lines."""
         fields = iter(range(2, 2 + NUM_NUMERICAL + NUM_CATEGORICAL))
         columns = [
@@ -128,8 +107,7 @@ class CriteoDuckDBEngine(DuckDBSession):
         # One column, the whole line: the delimiter is a control character, which no good line has.
         options = (
             "auto_detect=false, header=false, columns={'line': 'VARCHAR'}, delim='\x01', quote='', "
-            "escape='', nullstr='', compression='none', "
-            f"new_line={quoted(line_end.encode('unicode_escape').decode())}"
+            "escape='', nullstr='', compression='none', new_line='\\n'"
         )
         return f"""
             SELECT CASE WHEN f IS NULL THEN

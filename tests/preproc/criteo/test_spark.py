@@ -254,13 +254,6 @@ def test_wrong_settings(tmp_path, changes, message):
         settings(tmp_path, **changes)
 
 
-def test_comma_in_the_scratch_folder(tmp_path):
-    with pytest.raises(ValueError, match="/a,b, .* --temp_dir"):
-        settings(tmp_path / "a,b")
-    cluster = settings(tmp_path / "a,b", master="yarn")  # its workers have folders of their own
-    assert "spark.local.dir" not in cluster
-
-
 class Context:
     """Stand-in for a SparkContext."""
 
