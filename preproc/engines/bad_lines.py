@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -84,16 +85,13 @@ def line_at(path: str, position: int) -> int:
     Args:
         position: from 0, in the decompressed file.
     """
-    num_lines, last = 1, b""
-    for block in text_blocks(path):
-        piece = block[:position]
-        num_lines += _line_ends(last + piece) - _line_ends(last)
-        if len(block) > position:
-            rest = block[position:]
-            return num_lines + _line_ends(rest[: len(rest) - len(rest.lstrip(b"\r\n"))])
-        position -= len(block)
-        last = piece[-1:]
-    return num_lines
+    end = 0
+    with _open_lines(path, newline="") as lines:
+        for number, line in enumerate(lines, 1):
+            end += len(line)
+            if end > position and line.strip("\r\n"):
+                return number
+    return 0
 
 
 def text_blocks(path: str) -> Iterator[bytes]:
@@ -110,38 +108,29 @@ def text_blocks(path: str) -> Iterator[bytes]:
         raise cut_file(path, error) from None
 
 
-def _line_ends(data: bytes) -> int:
-    return data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
-
-
 def has_mixed_line_ends(path: str) -> bool:
     """Returns whether lines of a file end in different ways, which DuckDB's reader refuses."""
-    pairs = feeds = returns = 0
-    last = b""
-    for block in text_blocks(path):
-        pairs += block.count(b"\r\n") + (last == b"\r" and block.startswith(b"\n"))
-        feeds += block.count(b"\n")
-        returns += block.count(b"\r")
-        last = block[-1:]
-    return sum(count > 0 for count in (pairs, feeds - pairs, returns - pairs)) > 1
+    with _open_lines(path) as lines:
+        for _ in lines:
+            pass
+        return isinstance(lines.newlines, tuple)
 
 
 def line_of_record(path: str, record: int) -> int:
     """Returns the number of the line, from 1, of a record of a file, whose blank lines do
     not count."""
-    with pa.input_stream(path, compression="detect") as stream:
-        lines = enumerate(io.TextIOWrapper(stream, "latin-1"), 1)
-        numbers = (number for number, line in lines if line.strip(" \t\r\n\f\v"))
-        return next(itertools.islice(numbers, record - 1, None))
+    with _open_lines(path) as lines:
+        filled = (number for number, line in enumerate(lines, 1) if line.strip(" \t\r\n\f\v"))
+        return next(itertools.islice(filled, record - 1, None))
 
 
 def copy_with_line_feeds(path: str, target: str) -> None:
     """Writes a copy of a text file, decompressed, whose lines end with a line feed."""
-    with open(target, "wb") as file:
-        last = b""
-        for block in text_blocks(path):
-            data = last + block
-            last = b"\r" if data.endswith(b"\r") else b""
-            data = data.removesuffix(b"\r")
-            file.write(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))
-        file.write(last.replace(b"\r", b"\n"))
+    with _open_lines(path) as lines, open(target, "w", encoding="latin-1", newline="") as file:
+        shutil.copyfileobj(lines, file)
+
+
+def _open_lines(path: str, newline: str | None = None) -> io.TextIOWrapper:
+    """Opens a text file, decompressed according to its name, with a character for each byte."""
+    stream = pa.input_stream(path, compression="detect")
+    return io.TextIOWrapper(stream, "latin-1", newline=newline)

@@ -1,7 +1,6 @@
 """Access to raw files while their columns are recognized; the rows are read by an engine."""
 
 import os
-import zlib
 from pathlib import Path
 from typing import Protocol
 
@@ -83,27 +82,14 @@ def text_start(store: FileStore, path: str) -> bytes:
 
 def _unpacked(path: str, start: bytes, is_whole: bool) -> bytes:
     """Returns the start of a file decompressed; is_whole: `start` is all of the file."""
+    kind, content = "zstd" if path.endswith(".zst") else "gzip", b""
     try:
-        if path.endswith(".zst"):
-            return _decompressed_zstd(start)
-        decompressor = zlib.decompressobj(wbits=31)
-        content = decompressor.decompress(start)
-    except (zlib.error, OSError) as error:
-        if not start.startswith((_GZIP, _ZSTD)):
-            check_text(path, start)
-        raise cut_file(path, error) from None
-    if is_whole and not decompressor.eof:
-        raise cut_file(path, "it ends early")
-    return content
-
-
-def _decompressed_zstd(start: bytes) -> bytes:
-    result = b""
-    with pa.CompressedInputStream(pa.BufferReader(start), "zstd") as stream:
-        try:
+        with pa.CompressedInputStream(pa.BufferReader(start), kind) as stream:
             while piece := stream.read(1 << 16):
-                result += piece
-        except OSError:  # the file continues
-            if not result:
-                raise
-    return result
+                content += piece
+    except OSError as error:
+        if is_whole or not content:
+            if not start.startswith((_GZIP, _ZSTD)):
+                check_text(path, start)
+            raise cut_file(path, error) from None
+    return content

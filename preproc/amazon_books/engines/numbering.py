@@ -68,7 +68,7 @@ def _by_nvtabular(
     folder = target.parent
     events = folder / "events.parquet"
     write_batches(engine.batches(ordered), events)
-    with AmazonNVTabularEngine(options, folder) as nvtabular, nvtabular.explained_errors():
+    with AmazonNVTabularEngine(options, folder) as nvtabular:
         result = nvtabular.number([events], options.min_events, target)
     events.unlink()
     return result

@@ -70,22 +70,6 @@ class AmazonNVTabularEngine:
         self._open_folders.close()
         pa.set_cpu_count(self._threads_before)
 
-    @contextlib.contextmanager
-    def explained_errors(self):
-        """Turns a lack of memory into a ValueError with possible solutions."""
-        try:
-            yield
-        except (MemoryError, RuntimeError) as error:
-            # NVTabular makes a RuntimeError of whatever happens while it looks up values.
-            if not isinstance(error, MemoryError) and not isinstance(error.__cause__, MemoryError):
-                raise
-            limit = self._options.memory_limit_bytes
-            raise ValueError(
-                f"out of memory, with a --memory_limit of {limit >> 20} MiB, which does not bound "
-                "how much users and items take; possible solutions: a machine with more memory, or "
-                "--engine duckdb, which needs less"
-            ) from error
-
     def number(
         self, files: Sequence[Path], min_events: int, target: Path
     ) -> tuple[dict[str, Path], int]:

@@ -122,7 +122,6 @@ def _last_name(fields: dict, category_list: str) -> str | None:
     names = lists[-1 if category_list == LAST_LIST else 0] if lists else ()
     if not names:
         return None
-    _check_text(key, names[-1])
     return names[-1]
 
 
@@ -147,20 +146,11 @@ def _bad_line(file: Path, number: int, reason: object) -> ValueError:
 
 
 def _text_field(fields: dict, name: str) -> str:
-    """Returns a field; raises ValueError unless it is text, not empty, with a UTF-8 form."""
+    """Returns a field; raises ValueError unless it is text that is not empty."""
     value = fields.get(name)
     if not isinstance(value, str) or not value:
         raise ValueError(f"{name} is {_shown(fields, name)}; it must be text")
-    _check_text(name, value)
     return value
-
-
-def _check_text(name: str, value: str) -> None:
-    """Raises ValueError for text that has no UTF-8 form: half of a pair of surrogates."""
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{name} has half a character ({error.reason})") from error
 
 
 def _shown(fields: dict, name: str) -> str:

@@ -256,27 +256,6 @@ def test_restored_threads(tmp_path):
     assert pa.cpu_count() == before
 
 
-@needs_nvtabular
-def test_out_of_memory(tmp_path, monkeypatch):
-    pandas = pytest.importorskip("pandas")
-    path = tmp_path / "events.parquet"
-    pq.write_table(pa.table({"user": ["u", "u"], "item": ["a", "b"], "time": [1, 2]}), path)
-
-    def fails(*args, **kwargs):
-        raise pa.ArrowMemoryError("too much")
-
-    with AmazonNVTabularEngine(options(tmp_path), tmp_path) as engine:
-        for name in ("merge", "groupby"):  # NVTabular wraps the first
-            monkeypatch.setattr(pandas.DataFrame, name, fails)
-            with (
-                pytest.raises(ValueError, match="out of memory, with a --memory_limit of 1024 MiB"),
-                engine.explained_errors(),
-            ):
-                engine.number([path], 2, tmp_path / "events.bin")
-        with pytest.raises(RuntimeError, match="something else"), engine.explained_errors():
-            raise RuntimeError("something else")
-
-
 def test_too_small_limit(tmp_path):
     with pytest.raises(ValueError, match="needs a --memory_limit of 768 MiB or more, got 767"):
         AmazonNVTabularEngine(options(tmp_path, memory_limit_bytes=767 * MIB), tmp_path)
