@@ -366,7 +366,7 @@ def test_packages_of_the_container(root, run_script):
     done = run_script(
         "-c",
         "import sys; before = set(sys.modules); from importlib.metadata import *\n"
-        "import preproc.criteo.__main__, preproc.criteo.engines.spark.engine\n"
+        "import duckdb, preproc.criteo.__main__, preproc.criteo.engines.spark.engine\n"
         "owners, new = packages_distributions(), set(sys.modules) - before\n"
         "print(*{owner for name in new for owner in owners.get(name, ())})",
     )
