@@ -12,6 +12,7 @@ from ibis.expr import types as ir
 from preproc.arguments import spelled_missing
 from preproc.encoding.columns import MISSING_VALUES
 from preproc.engines.engine import ROW, Engine, count_rows
+from preproc.events.times import time_number
 from preproc.fitting.expressions import without_missing
 from preproc.sources.chunk import CSV, JSON, SourceChunk
 from preproc.sources.files import LOCAL, csv_columns
@@ -141,6 +142,19 @@ class RawTable:
     def without(self, faults: Mapping[str, ir.BooleanValue]) -> ir.Table:
         """Returns the rows without a fault."""
         return self.rows.filter(~_any(faults))
+
+    def time_number(self, is_integer: bool) -> ir.NumericValue:
+        """Returns the number of the time of each of `rows`; see `times.time_number`.
+
+        Args:
+            is_integer: whether the column holds integers of 64 bits; see `inspect`.
+        """
+        values = self.rows[TIME]
+        values = values.cast("int64") if is_integer else values
+        title = self.titles[TIME]
+        return time_number(
+            self.engine, self.rows, values, title, lambda condition: self.first(condition, TIME)
+        )
 
 
 def _any(conditions: Mapping[str, ir.BooleanValue]) -> ir.BooleanValue:

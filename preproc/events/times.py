@@ -6,12 +6,14 @@ which one has an exponent, become float64, and each must be one that float64 rep
 loss.
 """
 
+from collections.abc import Callable
+
 import ibis
 from ibis.expr import types as ir
 
-from preproc.events.raw_table import TIME, RawTable
+from preproc.engines.engine import Engine, fetch_row
 
-_NUMBER = r"^-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _ZONE = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
 _CLOCK = r"[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?"
 _TIMESTAMP = rf"^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}({_CLOCK}{_ZONE}?)?$"
@@ -21,51 +23,59 @@ _LARGEST = 1.7976931348623157e308  # of float64
 _NANOSECONDS = 9  # digits
 
 
-def time_number(log: RawTable, is_integer: bool, column: str = TIME) -> ir.NumericValue:
-    """Returns an expression of the columns of `log.rows` for the number of a time.
+# Number, place and value of the first row with a condition; None without one.
+First = Callable[[ir.BooleanValue], tuple[int, str, object] | None]
+
+
+def time_number(
+    engine: Engine, rows: ir.Table, values: ir.Value, title: str, first: First
+) -> ir.NumericValue:
+    """Returns an expression of the columns of a table for the number of a time.
 
     Args:
-        is_integer: whether the column holds integers of 64 bits; see `RawTable.inspect`.
+        values: times of `rows`, null where they are missing.
+        title: name of the column in messages.
+        first: finds rows for messages.
 
     Raises:
         ValueError: a time is neither a number nor a timestamp, times are of both kinds, or digits
             would be lost.
     """
-    values = log.rows[column]
-    if is_integer:
+    if values.type().is_integer():
         return values.cast("int64")
     text = values.cast("string")
     is_number = text.re_search(_NUMBER) & (text.try_cast("float64").abs() <= _LARGEST)
     timestamp = _nanoseconds(text)
     fraction = text.re_extract(r"\.([0-9]*?)0*$", 1)
-    (counts,) = log.fetch(
-        log.rows.aggregate(
+    counts = fetch_row(
+        engine,
+        rows.aggregate(
             num_rows=values.count(),
             numbers=is_number.sum(),
             timestamps=timestamp.notnull().sum(),
             digits=fraction.length().max(),
-        )
+        ),
     )
     if (counts["numbers"] or 0) < counts["num_rows"]:
         if (counts["timestamps"] or 0) < counts["num_rows"]:
-            raise _fault(log, column, is_number, timestamp.notnull())
+            raise _fault(title, first, is_number, timestamp.notnull())
         return timestamp
-    before_point = text.re_extract(r"^(-?[0-9]*)", 1)
+    before_point = text.re_extract(r"^([+-]?[0-9]*)", 1)
     has_exponent = text.re_search("[eE]")
     scaled = ibis.ifelse(
         has_exponent,
         ibis.null("int64"),
         (before_point + fraction.rpad(int(counts["digits"] or 0), "0")).try_cast("int64"),
     )
-    if log.first(values.notnull() & scaled.isnull(), column) is None:
+    if first(values.notnull() & scaled.isnull()) is None:
         return scaled
     exact = text.try_cast("decimal(38, 18)")
     number = text.cast("float64")
     stored = number.cast("string").try_cast("decimal(38, 18)")
-    if inexact := log.first(exact != stored, column):
+    if inexact := first(exact != stored):
         _, place, value = inexact
         raise ValueError(
-            f"{place}: {log.titles[column]} is {value}; expected times that fit into 64 bits, "
+            f"{place}: {title} is {value}; expected times that fit into 64 bits, "
             "without a loss of digits, in the unit of the last digit after the point of all times "
             "(in float64 where a time has an exponent); write all times with fewer digits"
         )
@@ -90,20 +100,20 @@ def _nanoseconds(text: ir.StringValue) -> ir.IntegerValue:
 
 
 def _fault(
-    log: RawTable, column: str, is_number: ir.BooleanValue, is_timestamp: ir.BooleanValue
+    title: str, first: First, is_number: ir.BooleanValue, is_timestamp: ir.BooleanValue
 ) -> ValueError:
-    name = log.titles[column]
-    if invalid := log.first(~(is_number | is_timestamp), column):
+    if invalid := first(~(is_number | is_timestamp)):
         _, place, value = invalid
         return ValueError(
-            f"{place}: {name} is {str(value)!r}; a time is a number or a timestamp like 2014-07-23 "
-            "or 2014-07-23 12:30:00, of the years 1678 to 2261, whose nanoseconds fit into 64 bits"
+            f"{place}: {title} is {str(value)!r:.100}; a time is a number or a timestamp like "
+            "2014-07-23 or 2014-07-23 12:30:00, of the years 1678 to 2261, whose nanoseconds fit "
+            "into 64 bits"
         )
     kinds = {"numbers": is_number, "timestamps": is_timestamp}
     (_, before), ((_, place, value), _) = sorted(
-        (log.first(condition, column), kind) for kind, condition in kinds.items()
+        (first(condition), kind) for kind, condition in kinds.items()
     )
     return ValueError(
-        f"{place}: {name} is {str(value)!r}, and times before it are {before}; write all times in "
+        f"{place}: {title} is {str(value)!r}, and times before it are {before}; write all times in "
         "one way"
     )

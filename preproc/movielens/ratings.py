@@ -12,7 +12,6 @@ from preproc.events.numbering import NumberedEvents, number
 from preproc.events.ratings import above_rating, rating_number
 from preproc.events.raw_table import RATING, key_value, read_raw
 from preproc.events.ties import order_ties
-from preproc.events.times import time_number
 from preproc.movielens.options import MovieLensOptions
 from preproc.movielens.source_files import DAT
 from preproc.sources.chunk import CSV, SourceChunk
@@ -66,7 +65,7 @@ def read_ratings(engine: Engine, options: MovieLensOptions) -> tuple[ir.Table, i
         elif value is not None:
             fault = f"{value!r}, with blanks around it; write all without"
         raise ValueError(f"{place}: {titles[column]} is {fault}")
-    time = time_number(ratings, "time" in integers)
+    time = ratings.time_number("time" in integers)
     rows, num_below = above_rating(engine, rows.mutate(time=time), options.min_rating)
     keys = {key: key_value(rows[key], key in integers) for key in _KEYS[:2]}
     typed = rows.select(**keys, time=rows.time, row=rows[ROW])

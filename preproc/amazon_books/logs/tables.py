@@ -17,7 +17,6 @@ from preproc.engines.bad_lines import FAIL
 from preproc.engines.engine import ROW, Engine, count_rows
 from preproc.events.ratings import above_rating, rating_number
 from preproc.events.raw_table import RATING, TIME, RawTable, key_value, read_raw
-from preproc.events.times import time_number
 from preproc.sources.chunk import SourceChunk
 from preproc.sources.files import part_files
 
@@ -124,5 +123,5 @@ def _typed(
     if RATING in table.names:
         columns[RATING] = rating_number(good)
     if TIME in table.names:
-        columns |= {TIME: time_number(table, TIME in integers), "row": good[ROW]}
+        columns |= {TIME: table.time_number(TIME in integers), "row": good[ROW]}
     return table.engine.store_table(good.select(**columns), name)

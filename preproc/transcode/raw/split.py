@@ -15,8 +15,8 @@ import ibis.expr.types as ir
 from dataloading.spec import rules
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
 from preproc.engines.engine import ROW, Engine, count_rows, fetch_row
-from preproc.fitting.expressions import HASH_RANGE, hashed, text
-from preproc.fitting.times import time_of
+from preproc.events.times import time_number
+from preproc.fitting.expressions import HASH_RANGE, hashed, text, without_missing
 
 DEFAULT_SHARES = "0.8,0.1,0.1"
 _SPLITS = (TRAIN, VALIDATION, TEST)
@@ -84,13 +84,33 @@ def split_numbers(
             f"--split_by_time {request.column}: expected a column of {origin}, which has "
             f"{rules.listing(name for name in table.columns if not name.startswith('__'))}"
         )
-    flag = f"--split_by_time {request.column}"
-    times = time_of(engine, table, request.column, missing, flag)
+    times = _times(engine, table, request.column, missing)
     ordered = table.select(time=times).order_by("time")
     num_rows = count_rows(engine, table)
     last = [max(1, math.floor(bound * num_rows + 0.5)) - 1 for bound in bounds]
     ends = [fetch_row(engine, ordered.limit(1, offset=offset))["time"] for offset in last]
     return _number([times <= end for end in ends])
+
+
+def _times(
+    engine: Engine, table: ir.Table, column: str, missing: tuple[str, ...]
+) -> ir.NumericValue:
+    """Returns the time of each row as a number; raises ValueError where it is missing."""
+    values, title = table[column], f"--split_by_time {column}"
+    if values.type().is_string():
+        values = without_missing(values, missing).strip()
+    elif values.type().is_nested():
+        raise ValueError(f"{title}: expected times, got a column of {values.type()}")
+
+    def first(condition: ir.BooleanValue) -> tuple[int, str, object] | None:
+        rows = table.select(ROW, value=table[column], is_bad=condition)
+        for row in engine.fetch(rows.filter(rows.is_bad).order_by(ROW).limit(1)).to_pylist():
+            return row[ROW], engine.place(table, row[ROW], column), row["value"]
+        return None
+
+    if absent := first(values.isnull()):
+        raise ValueError(f"{absent[1]}: {title}: expected a time, got no value")
+    return time_number(engine, table, values, title, first)
 
 
 def _number(conditions: list[ir.BooleanValue]) -> ir.IntegerValue:

@@ -139,8 +139,8 @@ def test_times_of_parquet(kind, tmp_path):
 @pytest.mark.parametrize(
     ("when", "message"),
     [
-        (pa.array([[5], [3]]), "--split_by_time when: expected only whole .* column of array"),
-        (pa.array([0.0, np.nan]), "a, row 2 .*--split_by_time when: expected .*, got nan"),
+        (pa.array([[5], [3]]), "--split_by_time when: expected times, got a column of array"),
+        (pa.array([0.0, np.nan]), "a, row 2 .*--split_by_time when is 'nan'; a time is a number"),
         (pa.array([1, None]), "row 2 .*--split_by_time when: expected .*, got no value"),
     ],
 )
@@ -153,15 +153,14 @@ def test_bad_times_of_parquet(when, message, tmp_path, capsys):
     ("times", "message"),
     [
         (["1", "", "2", "3"], "part 0, row 2 .*--split_by_time when: .*, got no value"),
-        (["2024-01-01", "2024-01-02", "soon", "x"], "row 3 .*ISO 8601 .*, got 'soon'"),
         (
-            ["2024-01-01T00:00", "2024-01-02T00:00Z", "2024-01-03T00:00"],
-            "row 2 .*without an offset",
+            ["2024-01-01", "2024-01-02", "soon", "x"],
+            "row 3 .*is 'soon'; a time is a number",
         ),
-        (["2024-01-01", "2024-13-02", "2024-01-03"], "row 2 .*, got '2024-13-02'"),
-        (["1", "2", "0x10", "3"], "row 3 .*only whole numbers.*, got '0x10'"),
-        (["1.5", "2", "inf", "3"], "row 3 .*only finite numbers.*, got 'inf'"),
-        (["1.5", "2", "1e400", "3"], "row 3 .*only finite numbers.*, got '1e400'"),
+        (["2024-01-01", "2024-13-02", "2024-01-03"], "row 2 .*is '2024-13-02'; a time"),
+        (["1", "2", "0x10", "3"], "row 3 .*is '0x10'; a time"),
+        (["1.5", "2", "inf", "3"], "row 3 .*is 'inf'; a time"),
+        (["1.5", "2", "1e400", "3"], "row 3 .*is '1e400'; a time"),
         (["5", "5", "5", "5"], "the split 'validation' has none of the 4 rows.*more different"),
     ],
 )
