@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 from distributed_embeddings.collectives import World
-from distributed_embeddings.layers.distributed_embedding import DistributedEmbedding
 from distributed_embeddings.layers.embedding import Embedding
+from distributed_embeddings.merlin.distributed_embedding import DistributedEmbedding
 from distributed_embeddings.planner import Plan
 
 from nn.keras import keras

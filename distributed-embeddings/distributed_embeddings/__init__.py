@@ -17,10 +17,10 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # TensorFlow reads it when it
 __version__ = "1.0.0"
 
 _MODULE_OF = {
-    "DistEmbeddingStrategy": "layers.strategy",
+    "DistEmbeddingStrategy": "merlin.strategy",
     "BroadcastGlobalVariablesCallback": "data_parallel.broadcast",
     "ConcatOneHotEmbedding": "layers.concat_one_hot",
-    "DistributedEmbedding": "layers.distributed_embedding",
+    "DistributedEmbedding": "merlin.distributed_embedding",
     "DistributedGradientTape": "data_parallel.gradient_tape",
     "DistributedOptimizer": "data_parallel.optimizer",
     "Embedding": "layers.embedding",

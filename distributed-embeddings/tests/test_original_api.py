@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 from distributed_embeddings.collectives import World
 from distributed_embeddings.keras import keras
-from distributed_embeddings.layers.distributed_embedding import DistributedEmbedding
 from distributed_embeddings.layers.embedding import Embedding
+from distributed_embeddings.merlin.distributed_embedding import DistributedEmbedding
 from distributed_embeddings.python.layers import dist_model_parallel
 from distributed_embeddings.python.ops.embedding_lookup_ops import (
     embedding_lookup,

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from distributed_embeddings.layers.distributed_embedding import DistributedEmbedding
 from distributed_embeddings.layers.embedding import Embedding
+from distributed_embeddings.merlin.distributed_embedding import DistributedEmbedding
 
 
 class MirroredStrategy:

@@ -89,7 +89,7 @@ class Optimizer(tf.Module):
                 self.apply_sparse(i, variable, gradient, learning_rate)
             elif variable.shape.num_elements():
                 self.apply_dense(i, variable, gradient, learning_rate)
-            else:  # the anchor of `distributed_embeddings.exchange.table_wise.RowExchange`
+            else:  # the anchor of `distributed_embeddings.exchange.row_exchange.RowExchange`
                 variable.assign_sub(gradient)
 
     def decay(self, variable, gradient, learning_rate) -> None:

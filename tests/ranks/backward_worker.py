@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 from distributed_embeddings.collectives import World
 from distributed_embeddings.exchange.gradients import sum_over_ranks
-from distributed_embeddings.layers.distributed_embedding import DistributedEmbedding
 from distributed_embeddings.layers.embedding import Embedding
+from distributed_embeddings.merlin.distributed_embedding import DistributedEmbedding
 
 from nn.optim import optimizers
 

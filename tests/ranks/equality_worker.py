@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from distributed_embeddings.layers.distributed_embedding import DistributedEmbedding
 from distributed_embeddings.layers.embedding import Embedding
 from distributed_embeddings.layers.weights import TableUniform
+from distributed_embeddings.merlin.distributed_embedding import DistributedEmbedding
 
 import config as configuration
 from dataloading.pipeline.batch import Batch

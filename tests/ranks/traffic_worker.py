@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 from distributed_embeddings.collectives import World
-from distributed_embeddings.layers.distributed_embedding import DistributedEmbedding
 from distributed_embeddings.layers.embedding import Embedding
+from distributed_embeddings.merlin.distributed_embedding import DistributedEmbedding
 from distributed_embeddings.planner import Plan, Table
 from distributed_embeddings.planner.traffic import (
     COPIES,

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from distributed_embeddings.collectives import current
-from distributed_embeddings.exchange.table_wise import unique_name
+from distributed_embeddings.exchange.row_exchange import unique_name
 from distributed_embeddings.keras import keras
 
 

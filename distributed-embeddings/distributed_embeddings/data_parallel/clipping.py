@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from distributed_embeddings.data_parallel.reduction import Reduction
 from distributed_embeddings.exchange.gradients import Gradient, sum_duplicates
-from distributed_embeddings.exchange.table_wise import unique_name
+from distributed_embeddings.exchange.row_exchange import unique_name
 from distributed_embeddings.precision import precise
 
 

@@ -10,7 +10,7 @@ from distributed_embeddings.data_parallel.gradient_tape import (
     mark_gradients_of_horovod,
 )
 from distributed_embeddings.data_parallel.reduction import Reduction
-from distributed_embeddings.exchange.table_wise import traced_graph
+from distributed_embeddings.exchange.row_exchange import traced_graph
 from distributed_embeddings.keras import check_keras_2, keras
 
 _EAGER = object()  # in place of a graph

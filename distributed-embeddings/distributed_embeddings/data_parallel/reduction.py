@@ -9,7 +9,7 @@ import tensorflow as tf
 from distributed_embeddings.collectives import current
 from distributed_embeddings.collectives.horovod_modules import horovod_tensorflow
 from distributed_embeddings.exchange.gradients import Gradient, scale_gradient, sum_over_ranks
-from distributed_embeddings.exchange.table_wise import unique_name
+from distributed_embeddings.exchange.row_exchange import unique_name
 from distributed_embeddings.keras import keras
 
 

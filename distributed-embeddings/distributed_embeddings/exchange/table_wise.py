@@ -1,4 +1,4 @@
-"""All-to-alls of table-wise sharded tables: ids to the ranks that own them, vectors back.
+"""Lookup in tables of which one rank holds all rows, of some or all columns.
 
 Vectors are exchanged in units of the greatest common width (granularity), counted in int32, so that
 an exchange holds up to 2^31 units, not elements. Every receiver knows the size of what it receives
@@ -6,120 +6,112 @@ from the plan and from the sizes of what it received before: nothing is gathered
 """
 
 import math
-import weakref
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from distributed_embeddings.exchange.requests import Ids, Requests
+from distributed_embeddings.exchange.group_variable import GroupVariable
+from distributed_embeddings.exchange.ids import Ids, Signature
+from distributed_embeddings.exchange.requests import Requests, by_group
+from distributed_embeddings.exchange.row_exchange import RowExchange
+from distributed_embeddings.planner import Lookup
 
-_calls_in_graph = weakref.WeakKeyDictionary()
-
-
-def traced_graph():
-    """Returns the outermost function that is being traced, None in eager mode."""
-    if tf.executing_eagerly():
-        return None
-    graph = tf.compat.v1.get_default_graph()
-    while hasattr(getattr(graph, "outer_graph", None), "outer_graph"):
-        graph = graph.outer_graph
-    return graph
+# A gather of narrower units costs more than to split and concatenate by feature.
+_MIN_GATHERED_COLUMNS = 8
 
 
-def unique_name(name: str) -> str:
-    """Returns a name that is unique among the calls of a graph and equal on all ranks."""
-    graph = traced_graph()
-    if graph is None:  # eager calls do not overlap
-        return name
-    _calls_in_graph[graph] = _calls_in_graph.get(graph, 0) + 1
-    return f"{name}.{_calls_in_graph[graph]}"
-
-
-@dataclass(frozen=True)
-class RowExchange:
-    """Exchange of rows between ranks; the gradient sends their gradients back.
+class _Received(NamedTuple):
+    """Ids of all ranks' samples for this rank's lookups, see `Requests.select`.
 
     Attributes:
-        comm_dtype: Dtype of exchanged rows; None: that of the rows.
-        gradient_anchor: A variable that is trained on every rank, so that TensorFlow computes the
-            gradient, which the other ranks wait for, on ranks without rows: a table of this rank,
-            from which all its rows come, or an empty variable; None: no gradients.
+        batch_sizes: int32 [world size], samples of each rank.
     """
 
-    world: Any
-    comm_dtype: tf.DType | None = None
-    gradient_anchor: tf.Variable | None = None
-
-    def send(
-        self, rows, sizes, name: str, grad_dtype=None, is_read: bool = True
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Sends rows to all ranks; collective.
-
-        Args:
-            rows: [n, width], those for rank 0 first.
-            sizes: int32 [world size], rows for each rank.
-            grad_dtype: Dtype of exchanged gradients; None: that of the exchanged rows, but bfloat16
-                for float32 rows in float16: gradients are means over a batch, and float16 ends at
-                6e-8.
-            is_read: Whether the rows were read from tables of this rank.
-
-        Returns:
-            (received rows [m, width], received sizes int32 [world size]).
-        """
-        send_dtype = self.comm_dtype or rows.dtype
-        if grad_dtype is None:
-            narrowed = send_dtype == tf.float16 and rows.dtype == tf.float32
-            grad_dtype = tf.bfloat16 if narrowed else send_dtype
-
-        @tf.custom_gradient
-        def exchange(rows, anchor):
-            received, received_sizes = self.world.all_to_all(tf.cast(rows, send_dtype), sizes, name)
-
-            def gradient(upstream, _):
-                upstream = tf.reshape(tf.cast(upstream, grad_dtype), tf.shape(received))
-                returned, _ = self.world.all_to_all(upstream, received_sizes, f"{name}.gradient")
-                return tf.cast(returned, rows.dtype), tf.zeros_like(anchor)
-
-            return (tf.cast(received, rows.dtype), received_sizes), gradient
-
-        return exchange(rows, self._anchor(is_read))
-
-    def _anchor(self, is_read: bool) -> tf.Tensor:
-        """Returns an empty tensor that depends on the anchor, unless the rows do."""
-        anchor = self.gradient_anchor
-        if anchor is None or (anchor.shape.rank == 2 and is_read):
-            return tf.zeros([0])
-        if anchor.shape.rank == 2:
-            return tf.gather(anchor, tf.zeros([0], tf.int32))
-        return tf.convert_to_tensor(anchor)
+    fixed: tf.Tensor | None
+    ragged: list[Ids]
+    batch_sizes: tf.Tensor
 
 
 class TableWise:
-    """Exchange for tables of which one rank holds all rows (of some columns).
+    """Part of a lookup: ids go to the ranks that own the tables, vectors come back.
 
-    Attributes:
-        own: Requests of this rank.
-        granularity: Elements of a unit of exchanged vectors.
+    Args:
+        lookups: Of each rank.
+        variables: Of this rank's groups.
+        signatures: Of the ids of all features.
+        dp_input: Whether a call gets this rank's samples; False: all ranks', of the features that
+            this rank looks up.
+        dtype: Of the vectors.
     """
 
-    def __init__(self, exchange: RowExchange, requests: Sequence[Requests]):
+    def __init__(
+        self,
+        exchange: RowExchange,
+        lookups: Sequence[Sequence[Lookup]],
+        variables: Sequence[GroupVariable],
+        signatures: Mapping[int, Signature],
+        dp_input: bool,
+        dtype: tf.DType,
+    ):
         self._exchange, self._world = exchange, exchange.world
-        self._requests = list(requests)
-        self.own = self._requests[self._world.rank]
+        self._dp_input, self._dtype = dp_input, dtype
+        self._requests = [Requests(of_rank, signatures) for of_rank in lookups]
+        self._own = self._requests[self._world.rank]
+        own = by_group(lookups[self._world.rank])
+        self._groups = [(variables[g[0].group], Requests(g, signatures)) for g in own]
         widths = [r.width for rank in self._requests for r in rank.pooled]
-        self.granularity = math.gcd(*[width for width in widths if width]) or 1
+        self._granularity = math.gcd(*[width for width in widths if width]) or 1
+        # Of a feature with several vectors and column slices one gather would interleave them.
+        requests = [r for rank in self._requests for r in rank.ordered]
+        slices = Counter(r.feature for r in requests)
+        self._is_one_gather = (
+            self._granularity >= _MIN_GATHERED_COLUMNS
+            and len(slices) == len(signatures)
+            and all(
+                r.signature.inner is not None
+                and (r.signature.vectors == 1 or slices[r.feature] == 1)
+                for r in requests
+            )
+        )
 
-    def send_ids(
-        self, ids: Mapping[int, Ids], name: str
-    ) -> tuple[tf.Tensor | None, list[Ids], tf.Tensor]:
-        """Sends the ids of this rank's samples, by feature, to the owners of the tables.
+    def __call__(self, ids: Mapping[int, Ids], name: str) -> dict[int, tf.Tensor]:
+        """Returns the vectors of this rank's samples by feature; collective."""
+        pooled, uncombined = self._exchanged(ids, name)
+        if pooled is None:
+            return uncombined
+        return uncombined | self._by_feature(pooled, self._batch_size(ids))
 
-        Returns:
-            (fixed ids of this rank's lookups and all ranks' samples [global batch, num_ids], None
-            without any; ragged ids of each lookup; samples of each rank, int32 [world size]).
+    def concatenated(self, ids: Mapping[int, Ids], name: str) -> tf.Tensor | None:
+        """Returns the vectors [batch, width]; None if one gather does not order them; collective.
+
+        The order is that of the features.
         """
+        if not self._is_one_gather:
+            return None
+        pooled, _ = self._exchanged(ids, name)
+        return self._in_order(pooled, self._batch_size(ids))
+
+    def _exchanged(self, ids, name: str):
+        received = self.send_ids(ids, name)
+        pooled, uncombined = self.look_up(received)
+        counts = {f: tf.size(feature_ids.values) for f, feature_ids in ids.items()}
+        return (
+            self.return_vectors(pooled, received, name),
+            self.return_uncombined(uncombined, received, counts, name),
+        )
+
+    def _batch_size(self, ids: Mapping[int, Ids]) -> tf.Tensor:
+        """Returns the number of this rank's samples."""
+        batch_size = next(iter(ids.values())).batch_size
+        return batch_size if self._dp_input else batch_size // self._world.size
+
+    def send_ids(self, ids: Mapping[int, Ids], name: str) -> _Received:
+        """Sends the ids of this rank's samples, by feature, to the owners of the tables."""
+        if not self._dp_input:  # the ids of all ranks' samples, equally many of each
+            sizes = tf.fill([self._world.size], self._batch_size(ids))
+            return _Received(*self._own.select(ids), sizes)
         parts, sizes = [], []
         for requests in self._requests:
             fixed, ragged = requests.select(ids)
@@ -133,12 +125,12 @@ class TableWise:
         lengths = length_sizes = None
         if any(requests.ragged for requests in self._requests):
             lengths, length_sizes = self._send_lengths(ids, name)
-        if self.own.ragged:
-            return self._unpack(received, lengths, length_sizes // len(self.own.ragged))
-        if not self.own.fixed:
-            return None, [], tf.zeros([self._world.size], tf.int32)
-        num_ids = self.own.num_ids
-        return tf.reshape(received, [-1, num_ids]), [], id_sizes // num_ids
+        if self._own.ragged:
+            return self._unpack(received, lengths, length_sizes // len(self._own.ragged))
+        if not self._own.fixed:
+            return _Received(None, [], tf.zeros([self._world.size], tf.int32))
+        num_ids = self._own.num_ids
+        return _Received(tf.reshape(received, [-1, num_ids]), [], id_sizes // num_ids)
 
     def _send_lengths(self, ids: Mapping[int, Ids], name: str):
         parts = [ids[r.feature].lengths for rank in self._requests for r in rank.ragged]
@@ -146,9 +138,9 @@ class TableWise:
         sizes = tf.stack([len(rank.ragged) * batch_size for rank in self._requests])
         return self._world.all_to_all(tf.concat(parts, axis=0), sizes, f"{name}.lengths")
 
-    def _unpack(self, ids, lengths, batch_sizes):
+    def _unpack(self, ids, lengths, batch_sizes) -> _Received:
         """Sorts ids that were received rank by rank into one run per lookup."""
-        ranks, count, num_ids = self._world.size, len(self.own.ragged), self.own.num_ids
+        ranks, count, num_ids = self._world.size, len(self._own.ragged), self._own.num_ids
         lengths = tf.split(lengths, tf.repeat(batch_sizes, count), num=ranks * count)
         sizes = []
         for rank in range(ranks):
@@ -156,45 +148,65 @@ class TableWise:
             sizes += [tf.reduce_sum(part) for part in lengths[rank * count : (rank + 1) * count]]
         runs = tf.split(ids, tf.stack(sizes), num=ranks * (count + 1))
         fixed = None
-        if self.own.fixed:
+        if self._own.fixed:
             fixed = tf.reshape(tf.concat(runs[:: count + 1], axis=0), [-1, num_ids])
         ragged = [
-            Ids(tf.concat(runs[1 + i :: count + 1], axis=0), tf.concat(lengths[i::count], axis=0))
-            for i in range(count)
+            Ids(
+                request.signature,
+                tf.concat(runs[1 + i :: count + 1], axis=0),
+                tf.concat(lengths[i::count], axis=0),
+            )
+            for i, request in enumerate(self._own.ragged)
         ]
-        return fixed, ragged, batch_sizes
+        return _Received(fixed, ragged, batch_sizes)
 
-    def return_vectors(self, pooled: tf.Tensor | None, batch_sizes, dtype, name: str):
-        """Sends pooled vectors back to the ranks of their samples.
-
-        Args:
-            pooled: [global batch, width of this rank's pooled lookups]; None without any.
-            batch_sizes: int32 [world size], samples of each rank.
+    def look_up(self, received: _Received) -> tuple[tf.Tensor | None, list[tf.Tensor]]:
+        """Looks up ids of all ranks' samples in this rank's variables.
 
         Returns:
-            [units, granularity], by rank, then by sample; None if no rank has pooled lookups.
+            (pooled vectors [global batch, width], None without any; vectors [ids of all ranks,
+            columns] of each uncombined request).
+        """
+        runs, ragged = [received.fixed] * len(self._groups), iter(received.ragged)
+        if len(self._groups) > 1 and received.fixed is not None:
+            counts = [requests.num_ids for _, requests in self._groups]
+            runs = tf.split(received.fixed, counts, axis=1)
+        pooled, uncombined = [], []
+        for (variable, requests), run in zip(self._groups, runs, strict=True):
+            vectors, rows = variable.look_up(requests, run, [next(ragged) for _ in requests.ragged])
+            pooled += [] if vectors is None else [vectors]
+            uncombined += rows
+        return tf.concat(pooled, axis=1) if pooled else None, uncombined
+
+    def return_vectors(
+        self, pooled: tf.Tensor | None, received: _Received, name: str
+    ) -> tf.Tensor | None:
+        """Sends pooled vectors (see `look_up`) back to the ranks of their samples.
+
+        Returns:
+            [units, granularity], by rank, then by sample; None if no rank has pooled requests.
         """
         if not any(requests.pooled for requests in self._requests):
             return None
         is_read = pooled is not None
         if not is_read:
-            pooled = tf.zeros([0, self.granularity], dtype)
-        rows = tf.reshape(pooled, [-1, self.granularity])
-        sizes = batch_sizes * (self.own.width // self.granularity)
-        received, _ = self._exchange.send(rows, sizes, f"{name}.vectors", is_read=is_read)
-        return tf.ensure_shape(received, [None, self.granularity])
+            pooled = tf.zeros([0, self._granularity], self._dtype)
+        rows = tf.reshape(pooled, [-1, self._granularity])
+        sizes = received.batch_sizes * (self._own.width // self._granularity)
+        vectors, _ = self._exchange.send(rows, sizes, f"{name}.vectors", is_read=is_read)
+        return tf.ensure_shape(vectors, [None, self._granularity])
 
-    def in_order(self, received: tf.Tensor, batch_size: tf.Tensor) -> tf.Tensor:
+    def _in_order(self, received: tf.Tensor, batch_size: tf.Tensor) -> tf.Tensor:
         """Concatenates the result of `return_vectors` to [batch, width], in feature order.
 
         One gather of units, and one in the gradient, which is a permutation.
         """
-        units_of_rank = [requests.width // self.granularity for requests in self._requests]
+        units_of_rank = [requests.width // self._granularity for requests in self._requests]
         columns = {}  # (feature, column_start) -> (rank, unit within the rank's row) of its units
         for rank, requests in enumerate(self._requests):
             first = 0
             for r in requests.pooled:
-                count = r.width // self.granularity
+                count = r.width // self._granularity
                 columns[r.feature, r.shard.column_start] = [(rank, first + i) for i in range(count)]
                 first += count
         units = [unit for key in sorted(columns) for unit in columns[key]]
@@ -214,12 +226,12 @@ class TableWise:
             if count
         ]
         inverse = tf.concat([tf.reshape(part, [-1]) for part in inverse], axis=0)
-        received = tf.reshape(received, [-1, self.granularity])
-        return tf.reshape(_permute(received, index, inverse), [-1, total * self.granularity])
+        received = tf.reshape(received, [-1, self._granularity])
+        return tf.reshape(_permute(received, index, inverse), [-1, total * self._granularity])
 
-    def by_feature(self, received: tf.Tensor, batch_size: tf.Tensor) -> dict[int, tf.Tensor]:
-        """Splits pooled vectors (see `in_order`) by feature, [batch, vectors, dim] each."""
-        sizes = [batch_size * (r.width // self.granularity) for r in self._requests]
+    def _by_feature(self, received: tf.Tensor, batch_size: tf.Tensor) -> dict[int, tf.Tensor]:
+        """Splits pooled vectors (see `return_vectors`) by feature, [batch, vectors, dim] each."""
+        sizes = [batch_size * (r.width // self._granularity) for r in self._requests]
         blocks = tf.split(received, sizes, axis=0)
         slices: dict[int, list] = {}
         for requests, block in zip(self._requests, blocks, strict=True):
@@ -231,14 +243,12 @@ class TableWise:
         return {f: _concat_columns(parts) for f, parts in slices.items()}
 
     def return_uncombined(
-        self, own: Sequence[tuple[tf.Tensor, tf.Tensor]], batch_sizes, counts, dtype, name: str
+        self, own: Sequence[tf.Tensor], received: _Received, counts: Mapping, name: str
     ) -> dict[int, tf.Tensor]:
         """Sends vectors of ragged ids without combiner back to the ranks of their samples.
 
         Args:
-            own: For each of this rank's uncombined lookups its vectors [ids of all ranks, columns]
-                and the ids per sample, int32 [global batch].
-            batch_sizes: int32 [world size], samples of each rank.
+            own: Vectors [ids of all ranks, columns] of each of this rank's uncombined requests.
             counts: Number of this rank's ids of each feature.
 
         Returns:
@@ -250,8 +260,9 @@ class TableWise:
         granularity, size = math.gcd(*(r.shard.columns for r in uncombined)), self._world.size
         outgoing: list[list[tf.Tensor]] = [[] for _ in range(size)]
         sizes = tf.zeros([size], tf.int32)
-        for rows, lengths in own:
-            runs = tf.split(lengths, batch_sizes, num=size)
+        lengths = [ids.lengths for ids in received.ragged if ids.signature.inner is None]
+        for rows, of_samples in zip(own, lengths, strict=True):
+            runs = tf.split(of_samples, received.batch_sizes, num=size)
             units_per_row = rows.shape[1] // granularity
             units = tf.stack([tf.reduce_sum(run) for run in runs]) * units_per_row
             parts = tf.split(tf.reshape(rows, [-1, granularity]), units, num=size)
@@ -259,12 +270,12 @@ class TableWise:
                 outgoing[rank].append(part)
             sizes += units
         parts = [part for of_rank in outgoing for part in of_rank]
-        rows = tf.concat(parts, axis=0) if parts else tf.zeros([0, granularity], dtype)
-        received, _ = self._exchange.send(rows, sizes, f"{name}.uncombined", is_read=bool(parts))
-        received = tf.ensure_shape(received, [None, granularity])
+        rows = tf.concat(parts, axis=0) if parts else tf.zeros([0, granularity], self._dtype)
+        rows, _ = self._exchange.send(rows, sizes, f"{name}.uncombined", is_read=bool(parts))
+        rows = tf.ensure_shape(rows, [None, granularity])
         units = tf.stack([counts[r.feature] * (r.shard.columns // granularity) for r in uncombined])
         slices: dict[int, list] = {}
-        parts = tf.split(received, units, num=len(uncombined))
+        parts = tf.split(rows, units, num=len(uncombined))
         for r, part in zip(uncombined, parts, strict=True):
             rows = tf.reshape(part, [-1, r.shard.columns])
             slices.setdefault(r.feature, []).append((r.shard.column_start, rows))

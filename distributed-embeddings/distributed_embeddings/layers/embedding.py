@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from distributed_embeddings.exchange.requests import integer_ids, read_ids
+from distributed_embeddings.exchange.ids import integer_ids, read_ids
 from distributed_embeddings.keras import keras
 from distributed_embeddings.layers.lookup import look_up_pooled
 
@@ -116,7 +116,7 @@ class Embedding(keras.layers.Layer):
                 f"{self.name}: sparse ids need a combiner: use combiner='sum' or 'mean', or give "
                 "dense or ragged ids"
             )
-        _, ids = read_ids(inputs, self.combiner, self.name)
+        ids = read_ids(inputs, self.combiner, self.name)
         if self.combiner is None:
             return inputs.with_values(self._cast(tf.gather(self.embeddings, ids.values)))
         return self._look_up_pooled(ids)

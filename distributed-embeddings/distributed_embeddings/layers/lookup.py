@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from distributed_embeddings.exchange import bag_gradients
-from distributed_embeddings.exchange.requests import Ids, read_ids
+from distributed_embeddings.exchange.ids import Ids, read_ids
 from distributed_embeddings.ops.embedding_bag import Bags, Columns, combine_fixed, splits_of
 
 
@@ -36,7 +36,7 @@ def embedding_lookup(param, ids, combiner: str | None = None):
         return look_up_pooled(param, ids, combiner, param.dtype)
     if combiner is None and isinstance(ids, tf.SparseTensor):
         raise ValueError("sparse ids need a combiner, 'sum' or 'mean'; or give dense or ragged ids")
-    _, read = read_ids(ids, combiner, "embedding_lookup")
+    read = read_ids(ids, combiner, "embedding_lookup")
     if combiner is None:
         return ids.with_values(tf.gather(param, read.values))
     return look_up_pooled(param, read, combiner, param.dtype)

@@ -92,35 +92,6 @@ def _check_arguments(layer: keras.layers.Layer, name: str) -> None:
         )
 
 
-def check_dtype(t: int, layer: keras.layers.Layer, compute_dtype: str) -> None:
-    """Raises ValueError if an output of `compute_dtype` loses what the layer's dtype promises.
-
-    Args:
-        t: Position of the layer.
-        compute_dtype: That of the `DistributedEmbedding`.
-    """
-    wide = layer.variable_dtype == "float64"
-    if layer.compute_dtype != compute_dtype and (
-        wide or layer.compute_dtype != layer.variable_dtype
-    ):
-        policy = "float64" if wide else f"mixed_{layer.compute_dtype}"
-        raise ValueError(
-            f"embeddings[{t}] ({type(layer).__name__} {layer.name}): expected outputs in the "
-            f"compute dtype of DistributedEmbedding, {compute_dtype}, got a layer that computes in "
-            f"{layer.compute_dtype}: pass dtype={policy!r} to DistributedEmbedding, or remove it "
-            "from the layer"
-        )
-
-
-def holds_for_columns(layer: keras.layers.Layer) -> bool:
-    """Returns whether constraint and regularizers of a layer hold for some of its columns."""
-    sums = (type(None), keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
-    return getattr(layer, "embeddings_constraint", None) is None and all(
-        isinstance(getattr(layer, name, None), sums)
-        for name in ("embeddings_regularizer", "activity_regularizer")
-    )
-
-
 def initial_values(layer: keras.layers.Layer) -> list | None:
     """Returns the values that a given layer starts with, None if its initializer draws them.
 
@@ -146,52 +117,5 @@ def _check_values(layer: keras.layers.Layer, name: str) -> None:
         )
 
 
-def set_values(layer: keras.layers.Layer, values: list, shard) -> None:
-    """Sets a layer of a class of its own, with the columns of `shard`, from that of whole rows.
-
-    Raises:
-        ValueError: The values are not those of the layer.
-    """
-    arrays = [np.asarray(value) for value in values]
-    parts = [
-        array
-        if array.ndim == 0 or array.shape == tuple(variable.shape)
-        else array[..., shard.column_start : shard.column_end]
-        for variable, array in zip(layer.weights, arrays, strict=False)
-    ]
-    shapes = [tuple(variable.shape) for variable in layer.weights]
-    if len(arrays) != len(shapes) or [part.shape for part in parts] != shapes:
-        raise ValueError(
-            f"{type(layer).__name__} {layer.name}: expected values of shapes {shapes}, got "
-            f"{[array.shape for array in arrays]}: pass `weights` in the order of the layer's"
-        )
-    layer.set_weights(parts)
-
-
 class Untracked(list):
     """A list that Keras does not search for layers and weights."""
-
-
-class Scaled(keras.regularizers.Regularizer):
-    """A regularizer times a factor."""
-
-    def __init__(self, regularizer, factor: float):
-        self.regularizer, self.factor = regularizer, factor
-
-    def __call__(self, x):
-        return self.factor * self.regularizer(x)
-
-    def get_config(self):
-        return {"regularizer": self.regularizer, "factor": self.factor}
-
-
-def matrix_of(layer, group) -> tf.Variable:
-    """Returns the table of a custom layer: its only weight of that shape."""
-    shape = (group.rows, group.dim)
-    matrices = [v for v in layer.weights if tuple(v.shape) == shape]
-    if len(matrices) != 1:
-        raise ValueError(
-            f"{type(layer).__name__} {layer.name} should have one weight of shape {list(shape)}, "
-            f"has {[list(v.shape) for v in layer.weights]}: its table cannot be read or set as one"
-        )
-    return matrices[0]

@@ -1,18 +1,16 @@
-"""Whole tables of a sharded layer, gathered and set: the weights' part of Merlin's API."""
+"""Whole tables of a sharded layer, gathered and set."""
 
 from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from distributed_embeddings.keras import keras
-from distributed_embeddings.layers.table_spec import matrix_of
+from distributed_embeddings.layers.custom_layer import matrix_of
 from distributed_embeddings.layers.weights import LocalShard, TableWeight
-from distributed_embeddings.planner import ROW_SLICED, TABLE_PARALLEL
 
 
 class WholeTables:
-    """Methods of `DistributedEmbedding` that read and write whole tables."""
+    """Methods of `PlannedEmbedding` that read and write whole tables."""
 
     def table_weights(self) -> list[TableWeight]:
         """Returns the whole tables, in their order, wherever rows and columns are stored."""
@@ -53,36 +51,6 @@ class WholeTables:
         """Returns whole tables, on rank 0 or on all, [] on the others; collective."""
         return self._gathered(self.table_weights(), all_ranks)
 
-    def get_col_sliced_weights(self, local_weights, all_ranks: bool = False) -> list[np.ndarray]:
-        """Returns the whole table-parallel tables; collective.
-
-        Args:
-            local_weights: Values of this rank's table-parallel variables, in the order of
-                `local_embedding_layers`.
-            all_ranks: Whether all ranks get the tables; otherwise rank 0, and the others [].
-        """
-        return self._gather_kind(TABLE_PARALLEL, local_weights, all_ranks)
-
-    def get_row_sliced_weights(self, weights) -> list[np.ndarray]:
-        """Returns the whole row-sliced tables, on all ranks; collective.
-
-        Args:
-            weights: Values of this rank's rows, in the order of `row_layers`.
-        """
-        return self._gather_kind(ROW_SLICED, weights, True)
-
-    def _gather_kind(self, kind: str, local_weights, all_ranks: bool) -> list[np.ndarray]:
-        groups = [g for g, group in enumerate(self._groups) if group.kind == kind]
-        if len(local_weights) != len(groups):
-            raise ValueError(
-                f"{self.name}: expected the values of this rank's {len(groups)} {kind} variables, "
-                f"got {len(local_weights)}"
-            )
-        values: list = [None] * len(self._groups)
-        for g, value in zip(groups, local_weights, strict=True):
-            values[g] = tf.convert_to_tensor(value)
-        return self._gathered(self._weights_of(self._tables_of(kind), values), all_ranks)
-
     def _gathered(self, weights: list[TableWeight], all_ranks: bool) -> list[np.ndarray]:
         wanted, arrays = all_ranks or self.world.is_chief, []
         for weight in weights:
@@ -93,54 +61,6 @@ class WholeTables:
                     table[first:last] = piece
             arrays.append(table)
         return arrays if wanted else []
-
-    def set_col_slice_weights(self, weights) -> list[np.ndarray]:
-        """Returns this rank's parts of the table-parallel tables; it sets nothing.
-
-        Args:
-            weights: The whole table-parallel tables (`strategy.table_groups[1]`), arrays or paths
-                of .npy files.
-
-        Returns:
-            Values of this rank's variables, in the order of `local_embedding_layers`.
-        """
-        return self._parts(TABLE_PARALLEL, weights)
-
-    def set_row_slice_weights(self, weights) -> list[np.ndarray]:
-        """Returns this rank's rows of the row-sliced tables; it sets nothing.
-
-        Args:
-            weights: The whole row-sliced tables (`strategy.table_groups[2]`), arrays or paths.
-
-        Returns:
-            Values of this rank's variables, in the order of `row_layers`.
-        """
-        return self._parts(ROW_SLICED, weights)
-
-    def _parts(self, kind: str, weights) -> list[np.ndarray]:
-        tables = self._tables_of(kind)
-        if len(weights) != len(tables):
-            raise ValueError(
-                f"{self.name}: expected {len(tables)} {kind} tables, got {len(weights)}"
-            )
-        whole = {
-            t: _opened(self._tables[t].table.name, self._tables[t].shape, source)
-            for t, source in zip(tables, weights, strict=True)
-        }
-        return [
-            np.concatenate(
-                [
-                    whole[s.table][s.row_start : s.row_end, s.column_start : s.column_end]
-                    for s in group.shards
-                ]
-            )
-            for group in self._groups
-            if group.kind == kind
-        ]
-
-    def _tables_of(self, kind: str) -> tuple[int, ...]:
-        plan = self.plan
-        return plan.row_sliced_tables if kind == ROW_SLICED else plan.table_parallel_tables
 
     def set_weights(self, weights, chunk: int = 134217728, use_lock: bool = False) -> None:
         """Sets the tables from whole ones; each rank takes its part.
@@ -162,7 +82,7 @@ class WholeTables:
         error, opened = None, []
         try:
             opened = [
-                _opened(weight.name, weight.shape, source)
+                open_table(weight.name, weight.shape, source)
                 for weight, source in zip(tables, weights, strict=True)
             ]
         except (ValueError, OSError) as caught:
@@ -189,7 +109,7 @@ class WholeTables:
             )
 
 
-def _opened(name: str, shape: tuple[int, ...], source) -> np.ndarray:
+def open_table(name: str, shape: tuple[int, ...], source) -> np.ndarray:
     """Returns a table from an array or a file."""
     is_path = isinstance(source, (str, bytes)) or hasattr(source, "__fspath__")
     values = np.load(source, mmap_mode="r") if is_path else source

@@ -4,7 +4,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from distributed_embeddings.layers.strategy import plan_attributes
+from distributed_embeddings.merlin.strategy import plan_attributes
 from distributed_embeddings.planner import Table, report
 from distributed_embeddings.planner.partitioners import (
     num_column_slices,

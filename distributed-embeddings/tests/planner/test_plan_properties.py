@@ -1,7 +1,7 @@
 """Properties of every plan, checked on thousands of random plans."""
 
 import pytest
-from distributed_embeddings.layers.strategy import plan_attributes
+from distributed_embeddings.merlin.strategy import plan_attributes
 from distributed_embeddings.planner import DEVICE, PlanError
 from distributed_embeddings.planner.traffic import GRADIENTS, KINDS, VECTORS, traffic
 from embedding_testing.plans import plan_of

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import distributed_embeddings as dmp
 import numpy as np
 import tensorflow as tf
-from distributed_embeddings.exchange.requests import read_ids
+from distributed_embeddings.exchange.ids import read_ids
 from distributed_embeddings.keras import keras
 from embedding_testing.traced_ranks import (
     TracedRank,
@@ -249,7 +249,7 @@ def ranks_of(case: Case) -> list[TracedRank]:
         ids = ids_of(batch_of(case, rank.rank, features).inputs)
         combiners = [case.tables[case.features[f].table][2] for f in features]
         read = [read_ids(*pair, "") for pair in zip(ids, combiners, strict=True)]
-        objects.append([[f, *signature] for f, (signature, _) in zip(features, read, strict=True)])
+        objects.append([[f, *i.signature] for f, i in zip(features, read, strict=True)])
     return [
         TracedRank(rank, case.num_ranks, rank, case.num_ranks, tuple(objects))
         for rank in range(case.num_ranks)

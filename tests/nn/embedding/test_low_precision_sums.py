@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 from distributed_embeddings.collectives import World
 from distributed_embeddings.exchange.gradients import expand, sum_duplicates, sum_over_ranks
-from distributed_embeddings.layers.distributed_embedding import DistributedEmbedding
 from distributed_embeddings.layers.embedding import Embedding
+from distributed_embeddings.merlin.distributed_embedding import DistributedEmbedding
 from distributed_embeddings.planner import Table
 from embedding_testing.fake_world import TensorWorld, run_threads
 from embedding_testing.plans import plan_of

@@ -3,8 +3,8 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from distributed_embeddings.layers.distributed_embedding import DistributedEmbedding
 from distributed_embeddings.layers.embedding import Embedding
+from distributed_embeddings.merlin.distributed_embedding import DistributedEmbedding
 from distributed_embeddings.planner import HOST, Shard, Table
 from embedding_testing.fake_world import run_threads
 from embedding_testing.plans import plan_of

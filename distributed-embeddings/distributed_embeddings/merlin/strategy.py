@@ -12,7 +12,7 @@ from distributed_embeddings.keras import keras
 from distributed_embeddings.layers.table_spec import TableSpec, read_table
 from distributed_embeddings.planner import DATA_PARALLEL, HOST, TABLE_PARALLEL, Plan
 
-_THRESHOLDS = (
+THRESHOLDS = (
     "column_slice_threshold",
     "row_slice_threshold",
     "data_parallel_threshold",
@@ -94,7 +94,7 @@ class DistEmbeddingStrategy:
 
     def _describe(self, plan: Plan, specs, thresholds) -> None:
         self.strategy = "basic" if plan.world_size == 1 else plan.strategy
-        vars(self).update(zip(_THRESHOLDS, thresholds, strict=True))
+        vars(self).update(zip(THRESHOLDS, thresholds, strict=True))
         self.plan = plan
         self.global_configs = [{**spec.config, "layer_type": spec.original_type} for spec in specs]
         vars(self).update(plan_attributes(plan))
