@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from distributed_embeddings.ops import embedding_bag, kernels
-from distributed_embeddings.ops.embedding_bag import Bags, Columns, Use
+from distributed_embeddings.ops.embedding_bag import Bags, Use
 
 _active = threading.local()
 
@@ -35,7 +35,9 @@ class BagGradient:
 
     def is_finite(self) -> tf.Tensor:
         """Returns whether all gradients are finite, a bool scalar."""
-        return tf.reduce_all([tf.reduce_all(tf.math.is_finite(u.gradient)) for u in self.uses])
+        return tf.reduce_all(
+            [tf.reduce_all(tf.math.is_finite(gradient)) for _, gradient in self.uses]
+        )
 
     def summed(self) -> tf.IndexedSlices:
         """Returns the gradient of each row that occurs, rows ascending, in the variable's dtype."""
@@ -95,7 +97,7 @@ class LookupRecord:
             self._lookups, results[len(sources) :], strict=True
         ):
             if gradient is not None:
-                uses.setdefault(variable.ref(), []).append(Use(bags, gradient))
+                uses.setdefault(variable.ref(), []).append((bags, gradient))
         gradients = []
         for source, gradient in zip(sources, results[: len(sources)], strict=True):
             source_uses = uses.get(source.ref(), [])
@@ -108,8 +110,7 @@ class LookupRecord:
 def _as_use(variable: tf.Variable, gradient: tf.Tensor | tf.IndexedSlices) -> Use:
     if not isinstance(gradient, tf.IndexedSlices):  # e.g. of a regularizer of the whole table
         gradient = tf.IndexedSlices(gradient, tf.range(variable.shape[0]))
-    columns = Columns.single(variable.shape[0])
-    return Use(Bags(gradient.indices[:, tf.newaxis], columns), gradient.values)
+    return Bags.single(gradient.indices[:, tf.newaxis], variable.shape[0]), gradient.values
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from distributed_embeddings.exchange import bag_gradients
 from distributed_embeddings.exchange.ids import Ids
-from distributed_embeddings.exchange.requests import Requests
+from distributed_embeddings.exchange.lookups import Lookups
 
 
 @dataclass(frozen=True)
@@ -28,52 +28,53 @@ class GroupVariable:
     dtype: tf.DType
 
     def look_up(
-        self, requests: Requests, fixed: tf.Tensor | None, ragged: Sequence[Ids]
+        self, lookups: Lookups, fixed: tf.Tensor | None, ragged: Sequence[Ids]
     ) -> tuple[tf.Tensor | None, list[tf.Tensor]]:
-        """Looks up the ids of this group's requests.
+        """Looks up the ids of this group's lookups.
 
         Args:
-            fixed, ragged: See `Requests.select`.
+            fixed, ragged: See `Lookups.select`.
 
         Returns:
-            ([batch, width] of the pooled requests, None without any; [n, columns] of each
+            ([batch, width] of the pooled lookups, None without any; [n, columns] of each
             uncombined one).
         """
         if isinstance(self.holder, tf.Variable):
             vectors = [
                 bag_gradients.look_up(self.holder, bags, self.dtype, self.check_ids, self.compiled)
-                for bags in requests.bags(fixed, ragged)
+                for bags in lookups.bags(fixed, ragged)
             ]
         else:
-            vectors = _call_layer(self.holder, requests, fixed, ragged, self.dtype)
-        num_pooled = len(vectors) - len(requests.uncombined)  # which come last
+            vectors = _call_layer(self.holder, lookups, fixed, ragged, self.dtype)
+        num_pooled = len(vectors) - len(lookups.uncombined)  # which come last
         pooled = tf.concat(vectors[:num_pooled], axis=1) if num_pooled else None
         return pooled, vectors[num_pooled:]
 
 
 def _call_layer(
-    layer, requests: Requests, fixed: tf.Tensor | None, ragged: Sequence[Ids], dtype
+    layer, lookups: Lookups, fixed: tf.Tensor | None, ragged: Sequence[Ids], dtype
 ) -> list[tf.Tensor]:
     """Calls a layer of a custom class with one group's ids.
 
     Returns:
-        One output for each of `requests.bags(fixed, ragged)`: [batch, width], without combiner
+        One output for each of `lookups.bags(fixed, ragged)`: [batch, width], without combiner
         [ids, columns].
     """
-    columns = requests.ordered[0].shard.columns
-    vectors, outputs = [], []
-    if requests.fixed:
-        counts = [r.signature.num_ids for r in requests.fixed]
-        for r, part in zip(requests.fixed, tf.split(fixed, counts, axis=1), strict=True):
-            inner, hotness = r.signature.inner, [r.signature.hotness]
-            shape = [*inner, *(hotness if r.signature.combiner else [])]
+    columns = lookups.ordered[0].shard.columns
+    outputs = []
+    if lookups.fixed:
+        vectors, signatures = [], [lookups.signatures[x.feature] for x in lookups.fixed]
+        parts = tf.split(fixed, [s.num_ids for s in signatures], axis=1)
+        for signature, part in zip(signatures, parts, strict=True):
+            shape = [*signature.inner, *([signature.hotness] if signature.combiner else [])]
             output = layer(tf.reshape(part, [-1, *shape]))
-            _check_output(layer, output, (*inner, columns))
-            vectors.append(tf.cast(tf.reshape(output, [-1, r.width]), dtype))
+            _check_output(layer, output, (*signature.inner, columns))
+            output = tf.reshape(output, [-1, signature.vectors * columns])
+            vectors.append(tf.cast(output, dtype))
         outputs.append(tf.concat(vectors, axis=1))
-    for r, ids in zip(requests.ragged, ragged, strict=True):
+    for ids in ragged:
         output = layer(tf.RaggedTensor.from_row_lengths(ids.values, ids.lengths, validate=False))
-        if r.signature.combiner is None:
+        if ids.signature.combiner is None:
             output = output.values
         _check_output(layer, output, (columns,))
         outputs.append(tf.cast(output, dtype))

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from distributed_embeddings.exchange.group_variable import GroupVariable
 from distributed_embeddings.exchange.ids import Ids, Signature
-from distributed_embeddings.exchange.requests import Requests, by_group
+from distributed_embeddings.exchange.lookups import Lookups, by_group
 from distributed_embeddings.planner import Lookup
 
 
@@ -26,10 +26,9 @@ class Local:
         signatures: Mapping[int, Signature],
     ):
         self._groups = [
-            (variables[group[0].group], Requests(group, signatures)) for group in by_group(lookups)
+            (variables[group[0].group], Lookups(group, signatures)) for group in by_group(lookups)
         ]
-
-        order = [r.feature for _, requests in self._groups for r in requests.pooled]
+        order = [r.feature for _, lookups in self._groups for r in lookups.pooled]
         self._is_in_order = order == list(range(len(signatures)))
 
     def concatenated(self, ids: Mapping[int, Ids], name: str) -> tf.Tensor | None:
@@ -42,14 +41,14 @@ class Local:
         """Returns the vectors of this rank's samples by feature."""
         outputs: dict[int, tf.Tensor] = {}
         results = self._look_up(ids)
-        for (_, requests), (pooled, uncombined) in zip(self._groups, results, strict=True):
-            features = [r.feature for r in requests.uncombined]
+        for (_, lookups), (pooled, uncombined) in zip(self._groups, results, strict=True):
+            features = [r.feature for r in lookups.uncombined]
             outputs |= zip(features, uncombined, strict=True)
             if pooled is not None:
-                outputs |= {r.feature: part for r, part in requests.split(pooled)}
+                outputs |= {r.feature: part for r, part in lookups.split(pooled)}
         return outputs
 
     def _look_up(self, ids: Mapping[int, Ids]):
         return [
-            variable.look_up(requests, *requests.select(ids)) for variable, requests in self._groups
+            variable.look_up(lookups, *lookups.select(ids)) for variable, lookups in self._groups
         ]

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import tensorflow as tf
@@ -30,51 +29,49 @@ class Part(Protocol):
         """Returns the vectors of all features in one tensor; None if that would not save a copy."""
 
 
-@dataclass(frozen=True)
-class RankTables:
-    """Tables of one rank, and the exchange that they take part in.
+class BatchLookup:
+    """Lookup of batches whose features (by number) have ids of given signatures.
 
-    Attributes:
+    Its parts follow from the plan.
+
+    Args:
         variables: Of each of this rank's groups.
         row_wise: Parts of the row-sliced tables.
         name: Of the collectives.
         dp_input: Whether a call gets this rank's samples; False: all ranks'.
         dtype: Of the vectors.
+        signatures: Of the ids of all features.
     """
 
-    plan: Plan
-    variables: Sequence[GroupVariable]
-    row_wise: Sequence[RowWise]
-    exchange: RowExchange
-    name: str
-    dp_input: bool
-    dtype: tf.DType
-
-
-class BatchLookup:
-    """Lookup of batches whose features (by number) have ids of given signatures.
-
-    Its parts follow from the plan.
-    """
-
-    def __init__(self, tables: RankTables, signatures: Mapping[int, Signature]):
-        self._tables, self.signatures = tables, signatures
-        plan, world = tables.plan, tables.exchange.world
-        local = plan.lookups(world.rank, DATA_PARALLEL)
-        exchanged = [plan.lookups(rank) for rank in range(world.size)]
-        if world.size == 1 and all(len(slices) <= 1 for slices in plan.column_slices):
+    def __init__(
+        self,
+        plan: Plan,
+        exchange: RowExchange,
+        variables: Sequence[GroupVariable],
+        row_wise: Sequence[RowWise],
+        *,
+        name: str,
+        dp_input: bool,
+        dtype: tf.DType,
+        signatures: Mapping[int, Signature],
+    ):
+        self._plan, self._world, self._name = plan, exchange.world, name
+        self.signatures = signatures
+        local = plan.lookups(self._world.rank, DATA_PARALLEL)
+        exchanged = [plan.lookups(rank) for rank in range(self._world.size)]
+        if self._world.size == 1 and all(len(slices) <= 1 for slices in plan.column_slices):
             local += exchanged.pop()  # columns of a table in several slices are put together
         self._parts: list[Part] = []
         if any(exchanged):
-            exchange = (tables.exchange, exchanged, tables.variables, signatures)
-            self._parts.append(TableWise(*exchange, tables.dp_input, tables.dtype))
+            shape = (signatures, dp_input, dtype)
+            self._parts.append(TableWise(exchange, exchanged, variables, *shape))
         if local:
-            self._parts.append(Local(local, tables.variables, signatures))
-        self._parts += tables.row_wise
+            self._parts.append(Local(local, variables, signatures))
+        self._parts += row_wise
 
     def __call__(self, ids: Mapping[int, Ids], concatenate: bool):
         """Returns the outputs of all features, see `DistributedEmbedding.call`."""
-        name = unique_name(self._tables.name) if self._tables.exchange.world.size > 1 else ""
+        name = unique_name(self._name) if self._world.size > 1 else ""
         if concatenate and len(self._parts) == 1:
             output = self._parts[0].concatenated(ids, name)
             if output is not None:
@@ -88,7 +85,7 @@ class BatchLookup:
         return tf.concat([_flat(f, output) for f, output in enumerate(ordered)], axis=1)
 
     def _shaped(self, f: int, output: tf.Tensor, ids: Mapping[int, Ids]):
-        plan, inner = self._tables.plan, self.signatures[f].inner
+        plan, inner = self._plan, self.signatures[f].inner
         if inner is not None:
             return tf.reshape(output, [-1, *inner, plan.tables[plan.features[f].table].dim])
         return tf.RaggedTensor.from_row_lengths(output, ids[f].lengths, validate=False)

@@ -12,7 +12,6 @@ from distributed_embeddings.exchange.ids import Ids
 from distributed_embeddings.exchange.row_exchange import RowExchange
 from distributed_embeddings.ops.embedding_bag import (
     Bags,
-    Columns,
     checked,
     combine_fixed,
     combine_ragged,
@@ -98,7 +97,7 @@ class RowWise:
 
     def look_up(self, received: _Wanted) -> tf.Tensor:
         """Returns the rows [n, dim] that the ranks want of this one."""
-        bags = Bags(received.rows[:, tf.newaxis], Columns.single(self._variable.shape[0]))
+        bags = Bags.single(received.rows[:, tf.newaxis], self._variable.shape[0])
         return bag_gradients.look_up(self._variable, bags, precise_dtype(self._variable.dtype))
 
     def return_vectors(

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from distributed_embeddings.exchange.group_variable import GroupVariable
 from distributed_embeddings.exchange.ids import Ids, Signature
-from distributed_embeddings.exchange.requests import Requests, by_group
+from distributed_embeddings.exchange.lookups import Lookups, by_group
 from distributed_embeddings.exchange.row_exchange import RowExchange
 from distributed_embeddings.planner import Lookup
 
@@ -23,7 +23,7 @@ _MIN_GATHERED_COLUMNS = 8
 
 
 class _Received(NamedTuple):
-    """Ids of all ranks' samples for this rank's lookups, see `Requests.select`.
+    """Ids of all ranks' samples for this rank's lookups, see `Lookups.select`.
 
     Attributes:
         batch_sizes: int32 [world size], samples of each rank.
@@ -57,22 +57,20 @@ class TableWise:
     ):
         self._exchange, self._world = exchange, exchange.world
         self._dp_input, self._dtype = dp_input, dtype
-        self._requests = [Requests(of_rank, signatures) for of_rank in lookups]
-        self._own = self._requests[self._world.rank]
+        self._lookups = [Lookups(of_rank, signatures) for of_rank in lookups]
+        self._own = self._lookups[self._world.rank]
         own = by_group(lookups[self._world.rank])
-        self._groups = [(variables[g[0].group], Requests(g, signatures)) for g in own]
-        widths = [r.width for rank in self._requests for r in rank.pooled]
+        self._groups = [(variables[g[0].group], Lookups(g, signatures)) for g in own]
+        widths = [width for of_rank in self._lookups for width in of_rank.widths]
         self._granularity = math.gcd(*[width for width in widths if width]) or 1
         # Of a feature with several vectors and column slices one gather would interleave them.
-        requests = [r for rank in self._requests for r in rank.ordered]
-        slices = Counter(r.feature for r in requests)
+        slices = Counter(x.feature for of_rank in lookups for x in of_rank)
         self._is_one_gather = (
             self._granularity >= _MIN_GATHERED_COLUMNS
             and len(slices) == len(signatures)
             and all(
-                r.signature.inner is not None
-                and (r.signature.vectors == 1 or slices[r.feature] == 1)
-                for r in requests
+                s.inner is not None and (s.vectors == 1 or slices[f] == 1)
+                for f, s in signatures.items()
             )
         )
 
@@ -113,8 +111,8 @@ class TableWise:
             sizes = tf.fill([self._world.size], self._batch_size(ids))
             return _Received(*self._own.select(ids), sizes)
         parts, sizes = [], []
-        for requests in self._requests:
-            fixed, ragged = requests.select(ids)
+        for lookups in self._lookups:
+            fixed, ragged = lookups.select(ids)
             flat = [] if fixed is None else [tf.reshape(fixed, [-1])]
             flat += [tf.reshape(feature_ids.values, [-1]) for feature_ids in ragged]
             parts += flat
@@ -123,7 +121,7 @@ class TableWise:
             tf.concat(parts, axis=0), tf.stack(sizes), f"{name}.ids"
         )
         lengths = length_sizes = None
-        if any(requests.ragged for requests in self._requests):
+        if any(lookups.ragged for lookups in self._lookups):
             lengths, length_sizes = self._send_lengths(ids, name)
         if self._own.ragged:
             return self._unpack(received, lengths, length_sizes // len(self._own.ragged))
@@ -133,9 +131,9 @@ class TableWise:
         return _Received(tf.reshape(received, [-1, num_ids]), [], id_sizes // num_ids)
 
     def _send_lengths(self, ids: Mapping[int, Ids], name: str):
-        parts = [ids[r.feature].lengths for rank in self._requests for r in rank.ragged]
+        parts = [ids[r.feature].lengths for rank in self._lookups for r in rank.ragged]
         batch_size = tf.size(parts[0])
-        sizes = tf.stack([len(rank.ragged) * batch_size for rank in self._requests])
+        sizes = tf.stack([len(rank.ragged) * batch_size for rank in self._lookups])
         return self._world.all_to_all(tf.concat(parts, axis=0), sizes, f"{name}.lengths")
 
     def _unpack(self, ids, lengths, batch_sizes) -> _Received:
@@ -152,11 +150,11 @@ class TableWise:
             fixed = tf.reshape(tf.concat(runs[:: count + 1], axis=0), [-1, num_ids])
         ragged = [
             Ids(
-                request.signature,
+                self._own.signatures[lookup.feature],
                 tf.concat(runs[1 + i :: count + 1], axis=0),
                 tf.concat(lengths[i::count], axis=0),
             )
-            for i, request in enumerate(self._own.ragged)
+            for i, lookup in enumerate(self._own.ragged)
         ]
         return _Received(fixed, ragged, batch_sizes)
 
@@ -165,15 +163,15 @@ class TableWise:
 
         Returns:
             (pooled vectors [global batch, width], None without any; vectors [ids of all ranks,
-            columns] of each uncombined request).
+            columns] of each uncombined lookup).
         """
         runs, ragged = [received.fixed] * len(self._groups), iter(received.ragged)
         if len(self._groups) > 1 and received.fixed is not None:
-            counts = [requests.num_ids for _, requests in self._groups]
+            counts = [lookups.num_ids for _, lookups in self._groups]
             runs = tf.split(received.fixed, counts, axis=1)
         pooled, uncombined = [], []
-        for (variable, requests), run in zip(self._groups, runs, strict=True):
-            vectors, rows = variable.look_up(requests, run, [next(ragged) for _ in requests.ragged])
+        for (variable, lookups), run in zip(self._groups, runs, strict=True):
+            vectors, rows = variable.look_up(lookups, run, [next(ragged) for _ in lookups.ragged])
             pooled += [] if vectors is None else [vectors]
             uncombined += rows
         return tf.concat(pooled, axis=1) if pooled else None, uncombined
@@ -184,9 +182,9 @@ class TableWise:
         """Sends pooled vectors (see `look_up`) back to the ranks of their samples.
 
         Returns:
-            [units, granularity], by rank, then by sample; None if no rank has pooled requests.
+            [units, granularity], by rank, then by sample; None if no rank has pooled lookups.
         """
-        if not any(requests.pooled for requests in self._requests):
+        if not any(lookups.pooled for lookups in self._lookups):
             return None
         is_read = pooled is not None
         if not is_read:
@@ -201,12 +199,12 @@ class TableWise:
 
         One gather of units, and one in the gradient, which is a permutation.
         """
-        units_of_rank = [requests.width // self._granularity for requests in self._requests]
+        units_of_rank = [lookups.width // self._granularity for lookups in self._lookups]
         columns = {}  # (feature, column_start) -> (rank, unit within the rank's row) of its units
-        for rank, requests in enumerate(self._requests):
+        for rank, lookups in enumerate(self._lookups):
             first = 0
-            for r in requests.pooled:
-                count = r.width // self._granularity
+            for r, width in zip(lookups.pooled, lookups.widths, strict=True):
+                count = width // self._granularity
                 columns[r.feature, r.shard.column_start] = [(rank, first + i) for i in range(count)]
                 first += count
         units = [unit for key in sorted(columns) for unit in columns[key]]
@@ -231,14 +229,15 @@ class TableWise:
 
     def _by_feature(self, received: tf.Tensor, batch_size: tf.Tensor) -> dict[int, tf.Tensor]:
         """Splits pooled vectors (see `return_vectors`) by feature, [batch, vectors, dim] each."""
-        sizes = [batch_size * (r.width // self._granularity) for r in self._requests]
+        sizes = [batch_size * (r.width // self._granularity) for r in self._lookups]
         blocks = tf.split(received, sizes, axis=0)
         slices: dict[int, list] = {}
-        for requests, block in zip(self._requests, blocks, strict=True):
-            if not requests.pooled:
+        for lookups, block in zip(self._lookups, blocks, strict=True):
+            if not lookups.pooled:
                 continue
-            for r, part in requests.split(tf.reshape(block, [-1, requests.width])):
-                part = tf.reshape(part, [-1, r.signature.vectors, r.shard.columns])
+            for r, part in lookups.split(tf.reshape(block, [-1, lookups.width])):
+                vectors = lookups.signatures[r.feature].vectors
+                part = tf.reshape(part, [-1, vectors, r.shard.columns])
                 slices.setdefault(r.feature, []).append((r.shard.column_start, part))
         return {f: _concat_columns(parts) for f, parts in slices.items()}
 
@@ -248,13 +247,13 @@ class TableWise:
         """Sends vectors of ragged ids without combiner back to the ranks of their samples.
 
         Args:
-            own: Vectors [ids of all ranks, columns] of each of this rank's uncombined requests.
+            own: Vectors [ids of all ranks, columns] of each of this rank's uncombined lookups.
             counts: Number of this rank's ids of each feature.
 
         Returns:
             Vectors [n, dim] of each feature.
         """
-        uncombined = [r for requests in self._requests for r in requests.uncombined]
+        uncombined = [r for lookups in self._lookups for r in lookups.uncombined]
         if not uncombined:
             return {}
         granularity, size = math.gcd(*(r.shard.columns for r in uncombined)), self._world.size

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from distributed_embeddings.exchange import bag_gradients
 from distributed_embeddings.exchange.ids import Ids, read_ids
-from distributed_embeddings.ops.embedding_bag import Bags, Columns, combine_fixed, splits_of
+from distributed_embeddings.ops.embedding_bag import Bags, combine_fixed, splits_of
 
 
 def embedding_lookup(param, ids, combiner: str | None = None):
@@ -56,13 +56,12 @@ def look_up_pooled(
     """
     rows, mean = table.shape[0], combiner == "mean"
     if isinstance(ids, Ids):
-        bags = Bags(ids.values, Columns.single(rows, mean), splits_of(ids.lengths))
+        bags = Bags.single(ids.values, rows, mean, splits_of(ids.lengths))
         return bag_gradients.look_up(table, bags, dtype, compiled=compiled)
     if ids.shape[-1] is None:
         return tf.cast(combine_fixed(tf.gather(table, ids), combiner), dtype)
-    bags = Bags(
-        tf.reshape(ids, [-1, ids.shape[-1]]), Columns((ids.shape[-1],), (0,), (rows,), (mean,))
-    )
+    flat = tf.reshape(ids, [-1, ids.shape[-1]])
+    bags = Bags(flat, (ids.shape[-1],), (0,), (rows,), (mean,))
     pooled = bag_gradients.look_up(table, bags, dtype, compiled=compiled)
     shape = tf.concat([tf.shape(ids)[:-1], table.shape[1:]], axis=0)
     return tf.ensure_shape(tf.reshape(pooled, shape), [*ids.shape[:-1], table.shape[1]])

@@ -1,5 +1,6 @@
 """Keras layer of embedding tables that are placed on ranks by a plan."""
 
+import functools
 import re
 from collections.abc import Callable, Sequence
 
@@ -8,7 +9,7 @@ import tensorflow as tf
 from distributed_embeddings.collectives import current
 from distributed_embeddings.exchange.group_variable import GroupVariable
 from distributed_embeddings.exchange.ids import Ids, Signature, read_ids
-from distributed_embeddings.exchange.lookup import BatchLookup, RankTables
+from distributed_embeddings.exchange.lookup import BatchLookup
 from distributed_embeddings.exchange.row_exchange import RowExchange
 from distributed_embeddings.exchange.row_means import RowMeans
 from distributed_embeddings.exchange.row_wise import RowWise
@@ -76,7 +77,7 @@ class PlannedEmbedding(WholeTables, keras.layers.Layer):
         # Written to by every call of a graph, so that the calls run in sequence. A dependency of
         # checkpoints and saved models, but no weight of the layer.
         self._sequence: tf.__internal__.tracking.AutoTrackable | None = None
-        self._rank_tables: RankTables | None = None
+        self._lookup_of: Callable[..., BatchLookup] | None = None
         self._lookup: BatchLookup | None = None  # of the last call's signatures
         # Of model-parallel input, after the first call: this rank's signatures, and those of all.
         self._all_signatures = Untracked()
@@ -84,7 +85,7 @@ class PlannedEmbedding(WholeTables, keras.layers.Layer):
     def build(self, input_shape=None):
         """Creates this rank's variables, with the values of the layers or of their initializers."""
         self._holders += [self._make_holder(g) for g in range(len(self._groups))]
-        self._rank_tables = self._make_rank_tables()
+        self._lookup_of = self._make_lookup()
         fused = [t for t, spec in enumerate(self._tables) if spec.fused]
         for t, weight in zip(fused, self._weights_of(fused), strict=True):
             values = initial_values(self._embeddings[t])
@@ -118,7 +119,8 @@ class PlannedEmbedding(WholeTables, keras.layers.Layer):
                 variable.de_local = True  # this rank's own: neither reduced nor broadcast
         return holder
 
-    def _make_rank_tables(self) -> RankTables:
+    def _make_lookup(self) -> Callable[..., BatchLookup]:
+        """Returns the lookup of ids of given signatures."""
         check_ids = self._check_ids
         if check_ids is None:
             check_ids = not tf.config.get_visible_devices("GPU")
@@ -128,11 +130,13 @@ class PlannedEmbedding(WholeTables, keras.layers.Layer):
             GroupVariable(holder, self._may_be_compiled(group), check_ids, dtype)
             for group, holder in zip(self._groups, self._holders, strict=True)
         ]
-        return RankTables(
-            plan=self.plan,
-            variables=Untracked(variables),
-            row_wise=Untracked(self._row_wise_parts(exchange, check_ids, dtype)),
-            exchange=exchange,
+        row_wise = self._row_wise_parts(exchange, check_ids, dtype)
+        return functools.partial(
+            BatchLookup,
+            self.plan,
+            exchange,
+            variables,
+            row_wise,
             name=self._exchange_name,
             dp_input=self.dp_input,
             dtype=dtype,
@@ -250,7 +254,7 @@ class PlannedEmbedding(WholeTables, keras.layers.Layer):
             # writes to a variable, therefore the calls and their exchanges run in sequence.
             self._sequence.calls.assign_add(tf.zeros([0]))
         if self._lookup is None or self._lookup.signatures != signatures:
-            self._lookup = BatchLookup(self._rank_tables, signatures)
+            self._lookup = self._lookup_of(signatures=signatures)
         return self._lookup(ids, concatenate)
 
     def _signatures_of_all(self, own: dict[int, Signature]) -> dict[int, Signature]:

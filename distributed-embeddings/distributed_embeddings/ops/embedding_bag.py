@@ -10,46 +10,44 @@ import tensorflow as tf
 from distributed_embeddings.ops import kernels
 from distributed_embeddings.precision import precise
 
-
-class Columns(NamedTuple):
-    """Output vectors of a sample; one value for each of them.
-
-    Attributes:
-        hotness: Ids per vector (1 for ragged ids, whose splits count).
-        row_offsets: Row of id 0: several tables may share a variable.
-        num_rows: Ids are in [0, num_rows).
-        mean: Whether the sum of the rows is divided by their number.
-    """
-
-    hotness: tuple[int, ...]
-    row_offsets: tuple[int, ...]
-    num_rows: tuple[int, ...]
-    mean: tuple[bool, ...]
-
-    @classmethod
-    def single(cls, num_rows: int, mean: bool = False) -> "Columns":
-        """Returns one column over all rows of a variable, of one id or of ragged ones."""
-        return cls((1,), (0,), (num_rows,), (mean,))
+# Attributes of `Bags` that the operations take for each vector of a sample.
+_COLUMNS = ("hotness", "row_offsets", "num_rows", "mean")
 
 
 class Bags(NamedTuple):
-    """Ids of a batch.
+    """Ids of a batch, and the vectors that they make of each sample.
 
     Attributes:
         ids: int32 or int64; [samples, sum of hotness], or ragged [ids].
-        columns: The vectors of a sample; one where ragged.
+        hotness: Ids of each vector of a sample; (1,) for ragged ids, whose splits count.
+        row_offsets: Row of id 0 for each vector: several tables may share a variable.
+        num_rows: Ids of each vector are in [0, num_rows).
+        mean: Whether the sum of a vector's rows is divided by their number.
         splits: int64 [samples + 1], where the ids of ragged samples begin; None where fixed.
         weights: float32, factors of the ids' rows, in the shape of `ids`; None for ones.
     """
 
     ids: tf.Tensor
-    columns: Columns
+    hotness: tuple[int, ...]
+    row_offsets: tuple[int, ...]
+    num_rows: tuple[int, ...]
+    mean: tuple[bool, ...]
     splits: tf.Tensor | None = None
     weights: tf.Tensor | None = None
 
+    @classmethod
+    def single(cls, ids, num_rows: int, mean: bool = False, splits=None) -> "Bags":
+        """Returns bags of one vector: of one id in [0, num_rows), or of ragged ones."""
+        return cls(ids, (1,), (0,), (num_rows,), (mean,), splits)
+
+    @property
+    def columns(self) -> dict[str, tuple]:
+        """The vectors of a sample as the operations take them."""
+        return {name: getattr(self, name) for name in _COLUMNS}
+
     @property
     def tensors(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns ids, splits and weights as the operations take them."""
+        """Ids, splits and weights as the operations take them."""
         splits = tf.zeros([0], tf.int64) if self.splits is None else self.splits
         weights = tf.zeros([0], tf.float32) if self.weights is None else self.weights
         return self.ids, splits, weights
@@ -58,18 +56,15 @@ class Bags(NamedTuple):
         """Returns one value per id of a sample, [sum of hotness]; a scalar where ragged."""
         if self.splits is not None:
             return np.asarray(values[0])
-        return np.repeat(values, self.columns.hotness)
+        return np.repeat(values, self.hotness)
 
     def checked(self) -> "Bags":
         """Returns the bags; InvalidArgumentError if an id is not in [0, num_rows)."""
-        return self._replace(ids=checked(self.ids, self.by_id(self.columns.num_rows)))
+        return self._replace(ids=checked(self.ids, self.by_id(self.num_rows)))
 
 
-class Use(NamedTuple):
-    """A lookup, and the gradient of its output, [samples, columns * dim]."""
-
-    bags: Bags
-    gradient: tf.Tensor
+# A lookup, and the gradient of its output, [samples, vectors * dim].
+Use = tuple[Bags, tf.Tensor]
 
 
 def splits_of(lengths: tf.Tensor) -> tf.Tensor:
@@ -88,7 +83,7 @@ def look_up(variable: tf.Variable, bags: Bags, dtype: tf.DType) -> tf.Tensor:
         dtype: float32, float16 or bfloat16 of the output.
 
     Returns:
-        [samples, columns * dim]; zeros for a bag without ids.
+        [samples, vectors * dim]; zeros for a bag without ids.
 
     Raises:
         KernelsMissing: See `kernels.library`.
@@ -101,7 +96,7 @@ def look_up(variable: tf.Variable, bags: Bags, dtype: tf.DType) -> tf.Tensor:
         variable.handle,
         *bags.tensors,
         ragged=bags.splits is not None,
-        **bags.columns._asdict(),
+        **bags.columns,
         table_shape=variable.shape,
         T=variable.dtype,
         Tout=dtype,
@@ -122,7 +117,7 @@ def look_up_in_tensor(
         tf.zeros([0]) if scales is None else scales,
         *bags.tensors,
         ragged=bags.splits is not None,
-        **bags.columns._asdict(),
+        **bags.columns,
         Tout=dtype,
     )
 
@@ -136,9 +131,9 @@ def plain_look_up(
         table: A variable, which gets a gradient, or a tensor.
         check: Whether an id outside its table raises InvalidArgumentError.
     """
-    columns, dim = bags.columns, table.shape[1]
+    dim = table.shape[1]
     ids = bags.checked().ids if check else bags.ids
-    offsets = bags.by_id(columns.row_offsets)
+    offsets = bags.by_id(bags.row_offsets)
     if table.shape[0] is not None and table.shape[0] >= 2**31:
         ids = tf.cast(ids, tf.int64)  # with offsets
     if np.any(offsets):
@@ -149,13 +144,11 @@ def plain_look_up(
             rows = precise(rows) * factors[..., tf.newaxis]
     if bags.splits is not None:
         lengths = bags.splits[1:] - bags.splits[:-1]
-        return tf.cast(combine_ragged(rows, lengths, _combiner(columns.mean[0])), dtype)
+        return tf.cast(combine_ragged(rows, lengths, _combiner(bags.mean[0])), dtype)
     # Columns of one kind are combined together.
     runs = [
         (hotness, mean, len(list(run)))
-        for (hotness, mean), run in itertools.groupby(
-            zip(columns.hotness, columns.mean, strict=True)
-        )
+        for (hotness, mean), run in itertools.groupby(zip(bags.hotness, bags.mean, strict=True))
     ]
     outputs = []
     widths = [hotness * count for hotness, _, count in runs]
@@ -247,10 +240,10 @@ def update(
 
 
 def _inputs(uses: Sequence[Use]) -> dict[str, list[tf.Tensor]]:
-    ids, splits, weights = zip(*(use.bags.tensors for use in uses), strict=True)
+    ids, splits, weights = zip(*(bags.tensors for bags, _ in uses), strict=True)
     if len({tensor.dtype for tensor in ids}) > 1:
         ids = tuple(tf.cast(tensor, tf.int64) for tensor in ids)
-    gradients = [use.gradient for use in uses]
+    gradients = [gradient for _, gradient in uses]
     if len({gradient.dtype for gradient in gradients}) > 1:
         gradients = [precise(gradient) for gradient in gradients]
     return {
@@ -262,20 +255,19 @@ def _inputs(uses: Sequence[Use]) -> dict[str, list[tf.Tensor]]:
 
 
 def _attributes(uses: Sequence[Use]) -> dict[str, Any]:
-    columns = [use.bags.columns for use in uses]
+    all_bags = [bags for bags, _ in uses]
     return {
-        "num_columns": [len(c.hotness) for c in columns],
-        "ragged": [use.bags.splits is not None for use in uses],
-        **{name: [v for c in columns for v in getattr(c, name)] for name in Columns._fields},
+        "num_columns": [len(bags.hotness) for bags in all_bags],
+        "ragged": [bags.splits is not None for bags in all_bags],
+        **{name: [v for bags in all_bags for v in bags.columns[name]] for name in _COLUMNS},
     }
 
 
 @tf.RegisterGradient("ResourceEmbeddingBag")
 def _gradient(operation: tf.Operation, upstream: tf.Tensor):
     _, ids, splits, weights = operation.inputs
-    columns = Columns(*(tuple(operation.get_attr(name)) for name in Columns._fields))
-    ragged = operation.get_attr("ragged")
-    bags = Bags(ids, columns, splits if ragged else None, weights)
+    columns = [tuple(operation.get_attr(name)) for name in _COLUMNS]
+    bags = Bags(ids, *columns, splits if operation.get_attr("ragged") else None, weights)
     shape = tf.TensorShape(operation.get_attr("table_shape"))
-    slices = summed_gradient([Use(bags, upstream)], shape, operation.get_attr("T"))
+    slices = summed_gradient([(bags, upstream)], shape, operation.get_attr("T"))
     return slices, None, None, None

@@ -7,16 +7,19 @@ import pytest
 import tensorflow as tf
 from distributed_embeddings.exchange import bag_gradients
 from distributed_embeddings.ops import embedding_bag, kernels
-from distributed_embeddings.ops.embedding_bag import Bags, Columns, look_up
+from distributed_embeddings.ops.embedding_bag import Bags, look_up
 
 DIMS = (1, 3, 8, 16, 17, 64, 128, 200)
 DTYPES = (tf.float32, tf.float16, tf.bfloat16)
 # Largest relative error of one rounding.
 EPSILON = {tf.float32: 2.0**-22, tf.float16: 2.0**-11, tf.bfloat16: 2.0**-8}
 # Two tables of 30 and 12 rows in one variable; the first has three vectors of a sample.
-COLUMNS = Columns(
-    (3, 1, 4, 2, 0), (0, 0, 0, 30, 30), (30, 30, 30, 12, 12), (False, True, True, False, True)
-)
+COLUMNS = {
+    "hotness": (3, 1, 4, 2, 0),
+    "row_offsets": (0, 0, 0, 30, 30),
+    "num_rows": (30, 30, 30, 12, 12),
+    "mean": (False, True, True, False, True),
+}
 ROWS = 42
 
 
@@ -28,21 +31,21 @@ def generator():
 def fixed_ids(generator, samples: int, dtype=np.int64) -> np.ndarray:
     parts = [
         generator.integers(0, rows, [samples, hotness])
-        for hotness, rows in zip(COLUMNS.hotness, COLUMNS.num_rows, strict=True)
+        for hotness, rows in zip(COLUMNS["hotness"], COLUMNS["num_rows"], strict=True)
     ]
     return np.concatenate(parts, axis=1).astype(dtype)
 
 
 def reference(table: np.ndarray, bags: Bags) -> np.ndarray:
-    """Returns float64 [samples, columns * dim]."""
-    table, columns = table.astype(np.float64), bags.columns
+    """Returns float64 [samples, vectors * dim]."""
+    table, columns = table.astype(np.float64), bags.columns.values()
     ids = np.asarray(bags.ids)
     weights = np.ones(ids.shape) if bags.weights is None else np.asarray(bags.weights, np.float64)
     if bags.splits is not None:
         runs = list(zip(bags.splits[:-1], bags.splits[1:], strict=True))
     else:
         runs = [(None, None)] * len(ids)
-    result = np.zeros([len(runs), len(columns.hotness), table.shape[1]])
+    result = np.zeros([len(runs), len(bags.hotness), table.shape[1]])
     for sample, (begin, end) in enumerate(runs):
         start = 0
         for c, (hotness, offset, _, mean) in enumerate(zip(*columns, strict=True)):
@@ -50,7 +53,7 @@ def reference(table: np.ndarray, bags: Bags) -> np.ndarray:
             rows = table[ids[where] + offset] * weights[where][:, np.newaxis]
             result[sample, c] = rows.sum(axis=0) / (max(len(rows), 1) if mean else 1)
             start += hotness
-    return result.reshape([len(runs), len(columns.hotness) * table.shape[1]])
+    return result.reshape([len(runs), len(bags.hotness) * table.shape[1]])
 
 
 @pytest.mark.parametrize("dim", DIMS)
@@ -59,7 +62,7 @@ def test_fixed_ids(isa, generator, dim, dtype):
     table = tf.Variable(tf.cast(generator.normal(size=[ROWS, dim]), dtype))
     for output in DTYPES:
         for samples, id_dtype in ((37, np.int32), (1, np.int64), (0, np.int64)):
-            bags = Bags(tf.constant(fixed_ids(generator, samples, id_dtype)), COLUMNS)
+            bags = Bags(tf.constant(fixed_ids(generator, samples, id_dtype)), **COLUMNS)
             result = look_up(table, bags, output)
             assert result.dtype == output
             expected = reference(tf.cast(table, tf.float32).numpy(), bags)
@@ -76,7 +79,7 @@ def test_ragged_ids(isa, generator, dim, mean):
     splits = embedding_bag.splits_of(tf.constant(lengths))
     weights = tf.constant(generator.normal(size=sum(lengths)), tf.float32)
     for factors in (None, weights):
-        bags = Bags(ids, Columns.single(ROWS, mean), splits, factors)
+        bags = Bags.single(ids, ROWS, mean, splits)._replace(weights=factors)
         result = look_up(table, bags, tf.float32)
         np.testing.assert_allclose(result, reference(table.numpy(), bags), rtol=1e-5, atol=1e-5)
         plain = embedding_bag.plain_look_up(table, bags, tf.float32)
@@ -87,20 +90,19 @@ def test_ragged_ids(isa, generator, dim, mean):
 def test_weights_of_fixed_ids(isa, generator):
     table = tf.Variable(generator.normal(size=[ROWS, 20]).astype(np.float32))
     ids = fixed_ids(generator, 300)
-    bags = Bags(
-        tf.constant(ids), COLUMNS, None, tf.constant(generator.random(ids.shape), tf.float32)
-    )
+    factors = tf.constant(generator.random(ids.shape), tf.float32)
+    bags = Bags(tf.constant(ids), **COLUMNS, weights=factors)
     expected = reference(table.numpy(), bags)
     np.testing.assert_allclose(look_up(table, bags, tf.float32), expected, rtol=1e-5, atol=1e-5)
-    plain = Bags(*(bags[:1]), COLUMNS, None, bags.weights)
-    np.testing.assert_allclose(look_up(table, plain, tf.float32), expected, rtol=1e-5, atol=1e-5)
+    plain = embedding_bag.plain_look_up(table, bags, tf.float32)
+    np.testing.assert_allclose(plain, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("dim", [5, 16, 128])
 def test_int8_with_scales(isa, generator, dim):
     numbers = generator.integers(-128, 128, [ROWS, dim]).astype(np.int8)
     scales = generator.random(ROWS).astype(np.float32)
-    bags = Bags(tf.constant(fixed_ids(generator, 50)), COLUMNS)
+    bags = Bags(tf.constant(fixed_ids(generator, 50)), **COLUMNS)
     result = embedding_bag.look_up_in_tensor(
         tf.constant(numbers), bags, tf.float32, tf.constant(scales)
     )
@@ -116,7 +118,7 @@ def test_all_16_bit_numbers(isa):
     """
     bits = np.arange(2**16, dtype=np.uint16).reshape([-1, 16])
     ids = tf.range(len(bits))[:, tf.newaxis]
-    bags = Bags(ids, Columns.single(len(bits)))
+    bags = Bags.single(ids, len(bits))
     for dtype in (tf.float16, tf.bfloat16):
         numbers = bits.view(dtype.as_numpy_dtype).copy()
         numbers[np.abs(numbers.astype(np.float32)) < 2.0**-126] = 0
@@ -147,9 +149,9 @@ def test_id_out_of_range(library, generator, bad):
         with pytest.raises(
             tf.errors.InvalidArgumentError, match=rf"id {bad} .* table of (30|12) rows"
         ):
-            look_up(table, Bags(tf.constant(ids), COLUMNS), tf.float32)
+            look_up(table, Bags(tf.constant(ids), **COLUMNS), tf.float32)
     with pytest.raises(tf.errors.InvalidArgumentError, match="not in .0, rows of its table"):
-        look_up(table, Bags(tf.constant([[2**40]]), Columns.single(ROWS)), tf.float32)
+        look_up(table, Bags.single(tf.constant([[2**40]]), ROWS), tf.float32)
 
 
 def test_checks_on_gpus(library, monkeypatch):
@@ -166,8 +168,8 @@ def test_checks_on_gpus(library, monkeypatch):
     operations = types.SimpleNamespace(resource_embedding_bag=resource_embedding_bag)
     monkeypatch.setattr(kernels, "library", lambda: operations)
     for bags in (
-        Bags(tf.constant([[2**40]]), Columns.single(ROWS)),
-        Bags(tf.constant([3, -1]), Columns.single(ROWS), tf.constant([0, 2], tf.int64)),
+        Bags.single(tf.constant([[2**40]]), ROWS),
+        Bags.single(tf.constant([3, -1]), ROWS, splits=tf.constant([0, 2], tf.int64)),
     ):
         with pytest.raises(tf.errors.InvalidArgumentError, match="not in .0, rows of its table"):
             bag_gradients.look_up(table, bags, tf.float32, check=True)
@@ -179,8 +181,8 @@ def test_checks_on_gpus(library, monkeypatch):
 @pytest.mark.parametrize("splits", [[1, 2], [0, 4], [0, 3, 1, 3], [-1, 3], []])
 def test_splits_that_do_not_fit(library, splits):
     table = tf.Variable(tf.ones([ROWS, 4]))
-    bags = Bags(tf.constant([1, 2, 3]), Columns.single(ROWS), tf.constant(splits, tf.int64))
-    uses = [embedding_bag.Use(bags, tf.ones([max(len(splits) - 1, 0), 4]))]
+    bags = Bags.single(tf.constant([1, 2, 3]), ROWS, splits=tf.constant(splits, tf.int64))
+    uses = [(bags, tf.ones([max(len(splits) - 1, 0), 4]))]
     if splits != [1, 2]:  # a lookup of a part of the ids is one
         with pytest.raises(tf.errors.InvalidArgumentError, match="splits"):
             look_up(table, bags, tf.float32)
@@ -192,14 +194,14 @@ def test_splits_that_do_not_fit(library, splits):
 def test_sizes_that_do_not_fit(library):
     table = tf.Variable(tf.ones([ROWS, 4]))
     with pytest.raises((tf.errors.InvalidArgumentError, ValueError), match="ids must be"):
-        look_up(table, Bags(tf.constant([[1, 2]]), COLUMNS), tf.float32)
+        look_up(table, Bags(tf.constant([[1, 2]]), **COLUMNS), tf.float32)
     with pytest.raises(
         (tf.errors.InvalidArgumentError, ValueError), match=r"ids must be \[samples"
     ):
-        look_up(table, Bags(tf.constant([1]), Columns.single(ROWS)), tf.float32)
+        look_up(table, Bags.single(tf.constant([1]), ROWS), tf.float32)
     with pytest.raises(tf.errors.InvalidArgumentError, match="lie in the table"):
-        look_up(table, Bags(tf.constant([[1]]), Columns.single(ROWS + 1)), tf.float32)
-    use = embedding_bag.Use(Bags(tf.constant([[1]]), Columns.single(ROWS)), tf.ones([1, 3]))
+        look_up(table, Bags.single(tf.constant([[1]]), ROWS + 1), tf.float32)
+    use = (Bags.single(tf.constant([[1]]), ROWS), tf.ones([1, 3]))
     with pytest.raises(tf.errors.InvalidArgumentError, match="gradient must be"):
         embedding_bag.update(table, [], "sgd", tf.ones([6]), [use])
 
@@ -209,7 +211,7 @@ def test_sizes_that_do_not_fit(library):
 def test_gradient(library, generator, in_graph, dtype):
     """Against differences of the float64 lookup, which is linear in the table."""
     table = tf.Variable(tf.cast(generator.normal(size=[ROWS, 3]), dtype))
-    bags = Bags(tf.constant(fixed_ids(generator, 23)), COLUMNS)
+    bags = Bags(tf.constant(fixed_ids(generator, 23)), **COLUMNS)
     factors = tf.cast(generator.normal(size=[23, 15]), tf.float32)
 
     def gradient():

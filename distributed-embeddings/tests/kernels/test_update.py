@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from distributed_embeddings.exchange.bag_gradients import BagGradient, look_up, record_lookups
 from distributed_embeddings.ops import embedding_bag, kernels
-from distributed_embeddings.ops.embedding_bag import Bags, Columns, Use
+from distributed_embeddings.ops.embedding_bag import Bags, Use
 
 ROWS = 40
 SCALARS = {"factor": 0.5, "rate": 0.1, "kept": 0.9, "epsilon": 1e-3, "beta1": 0.8, "beta2": 0.95}
@@ -27,10 +27,10 @@ def reference(weights, slots, optimizer, uses):
     slots = [np.asarray(slot, np.float64).copy() for slot in slots]
     total, touched = np.zeros_like(weights), np.zeros(len(weights), bool)
     for bags, gradient in uses:
-        columns, ids = bags.columns, np.asarray(bags.ids)
+        columns, ids = bags.columns.values(), np.asarray(bags.ids)
         factors = np.ones(ids.shape) if bags.weights is None else np.asarray(bags.weights)
         gradient = np.asarray(tf.cast(gradient, tf.float64))
-        gradient = gradient.reshape([-1, len(columns.hotness), weights.shape[1]])
+        gradient = gradient.reshape([-1, len(bags.hotness), weights.shape[1]])
         for sample, per_column in enumerate(gradient):
             start = 0
             for (hotness, offset, _, mean), g in zip(
@@ -64,21 +64,22 @@ def reference(weights, slots, optimizer, uses):
 def make_uses(generator, dim: int, kind: str, dtype=tf.float32) -> list[Use]:
     """Lookups of one step: repeated ids, rows without any, empty bags."""
 
-    def use(ids, columns, splits=None, weights=None):
-        samples = len(ids) if splits is None else len(splits) - 1
-        shape = [samples, len(columns.hotness) * dim]
-        bags = Bags(tf.constant(ids), columns, splits, weights)
-        return Use(bags, tf.cast(generator.normal(size=shape), dtype))
+    def use(bags):
+        samples = len(bags.ids) if bags.splits is None else len(bags.splits) - 1
+        shape = [samples, len(bags.hotness) * dim]
+        return bags, tf.cast(generator.normal(size=shape), dtype)
 
-    two_tables = Columns((3, 1, 2), (0, 0, 25), (25, 25, 15), (False, False, False))
+    two_tables = ((3, 1, 2), (0, 0, 25), (25, 25, 15), (False, False, False))
     low, high = generator.integers(0, 20, [60, 4]), generator.integers(0, 12, [60, 2])
-    fixed = use(np.concatenate([low, high], axis=1), two_tables)
+    fixed = use(Bags(tf.constant(np.concatenate([low, high], axis=1)), *two_tables))
     if kind == "fixed":
         return [fixed]
     splits = tf.constant([0, 0, 5, 6, 6, 90, 90], tf.int64)
-    ragged = use(generator.integers(0, ROWS - 3, 90), Columns.single(ROWS, True), splits)
+    ids = tf.constant(generator.integers(0, ROWS - 3, 90))
+    ragged = use(Bags.single(ids, ROWS, True, splits))
     factors = tf.constant(generator.normal(size=90), tf.float32)
-    weighted = use(generator.integers(0, 3, 90), Columns.single(ROWS), splits, factors)
+    ids = tf.constant(generator.integers(0, 3, 90))
+    weighted = use(Bags.single(ids, ROWS, splits=splits)._replace(weights=factors))
     return [ragged, fixed, weighted]
 
 
@@ -222,7 +223,7 @@ def test_tensors_read_before(library):
     """A tensor that was read from a variable keeps its values."""
     table, slot = tf.Variable(tf.ones([4, 2])), tf.Variable(tf.ones([4, 2]))
     read = [table.read_value(), slot.read_value()]
-    use = Use(Bags(tf.constant([[1]]), Columns.single(4)), tf.ones([1, 2]))
+    use = (Bags.single(tf.constant([[1]]), 4), tf.ones([1, 2]))
     embedding_bag.update(table, [slot], "adagrad", tf.ones([6]), [use])
     for tensor, variable in zip(read, (table, slot), strict=True):
         np.testing.assert_array_equal(tensor, np.ones([4, 2]))
@@ -231,7 +232,7 @@ def test_tensors_read_before(library):
 
 def test_bad_id_leaves_table(library):
     table = tf.Variable(tf.ones([4, 2]))
-    use = Use(Bags(tf.constant([[1], [4]]), Columns.single(4)), tf.ones([2, 2]))
+    use = (Bags.single(tf.constant([[1], [4]]), 4), tf.ones([2, 2]))
     with pytest.raises(tf.errors.InvalidArgumentError, match="not in .0, rows of its table"):
         embedding_bag.update(table, [], "sgd", tf.ones([6]), [use])
     np.testing.assert_array_equal(table, np.ones([4, 2]))
@@ -241,7 +242,7 @@ def test_bad_id_leaves_table(library):
 def test_slots_that_do_not_fit(library, slots):
     table = tf.Variable(tf.ones([4, 2]))
     variables = [tf.Variable(tf.ones(shape)) for shape in slots]
-    use = Use(Bags(tf.constant([[1]]), Columns.single(4)), tf.ones([1, 2]))
+    use = (Bags.single(tf.constant([[1]]), 4), tf.ones([1, 2]))
     with pytest.raises(tf.errors.InvalidArgumentError, match="slot"):
         embedding_bag.update(table, variables, "adagrad", tf.ones([6]), [use])
 
@@ -250,7 +251,7 @@ def test_slots_that_do_not_fit(library, slots):
 def test_recorded_lookups(library, in_graph):
     """Two lookups and a gather of one variable are one gradient; another variable has its own."""
     table, other = tf.Variable(tf.ones([5, 2])), tf.Variable(tf.ones([3, 2]))
-    bags = [Bags(tf.constant(ids), Columns.single(5)) for ids in ([[1], [2]], [[2], [4]])]
+    bags = [Bags.single(tf.constant(ids), 5) for ids in ([[1], [2]], [[2], [4]])]
 
     def step():
         with (
@@ -261,7 +262,7 @@ def test_recorded_lookups(library, in_graph):
             outputs = [look_up(table, b, tf.float32) for b in bags]
             outputs += [
                 tf.gather(table, [0, 0]),
-                look_up(other, Bags(tf.constant([[2]]), Columns.single(3)), tf.float32),
+                look_up(other, Bags.single(tf.constant([[2]]), 3), tf.float32),
             ]
             loss = tf.add_n([tf.reduce_sum(output) for output in outputs])
         gradients = lookups.gradient(loss, [table, other])
@@ -281,7 +282,7 @@ def test_lookup_of_a_table_with_a_penalty(library):
     """The gradient of a function of the whole table is added."""
     table = tf.Variable(tf.ones([3, 2]))
     with tf.GradientTape() as tape, record_lookups(tape, [table]) as lookups:
-        output = look_up(table, Bags(tf.constant([[1]]), Columns.single(3)), tf.float32)
+        output = look_up(table, Bags.single(tf.constant([[1]]), 3), tf.float32)
         loss = tf.reduce_sum(output) + tf.reduce_sum(table**2)
     (gradient,) = lookups.gradient(loss, [table])
     np.testing.assert_array_equal(gradient.summed().values, [[2, 2], [3, 3], [2, 2]])
@@ -290,7 +291,7 @@ def test_lookup_of_a_table_with_a_penalty(library):
 def test_lookup_in_another_graph(library):
     """A lookup in a function of its own is differentiated there."""
     table = tf.Variable(tf.ones([5, 2]))
-    bags = Bags(tf.constant([[1], [1]]), Columns.single(5))
+    bags = Bags.single(tf.constant([[1], [1]]), 5)
     inner = tf.function(lambda: look_up(table, bags, tf.float32))
     with tf.GradientTape() as tape, record_lookups(tape, [table]) as lookups:
         loss = tf.reduce_sum(inner())
@@ -306,7 +307,7 @@ def test_disabled(library):
         assert not kernels.support(table)
         graph = tf.function(
             lambda: look_up(
-                table, Bags(tf.constant([[1, 1]]), Columns((2,), (0,), (5,), (True,))), tf.float32
+                table, Bags(tf.constant([[1, 1]]), (2,), (0,), (5,), (True,)), tf.float32
             )
         ).get_concrete_function()
     assert "ResourceEmbeddingBag" not in {op.type for op in graph.graph.get_operations()}
