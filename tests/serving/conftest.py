@@ -79,8 +79,6 @@ def repository(trained, tmp_path_factory) -> Path:
     add("dlrm", "--monolithic", "--model_name=dlrm_int8", "--quantize_tables=int8")
     add("sim", "--monolithic")
     add("ncf", "--monolithic")
-    for recipe in ("sim", "ncf"):
-        add(recipe, "--monolithic", "--top_items=5", f"--model_name={recipe}_top")
     add("dlrm", "--monolithic", "--model_name=dlrm_big", f"--instances={BIG_INSTANCES}")
     enlarge(folder / "dlrm_big/1")
     return folder

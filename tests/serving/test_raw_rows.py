@@ -2,7 +2,6 @@
 
 import csv
 import json
-import shutil
 import threading
 import urllib.error
 import urllib.request
@@ -14,7 +13,7 @@ from deployment.client.__main__ import main as client_main
 from deployment.client.client import Client, RequestRefused
 from deployment.deploy import __main__ as deploy
 from deployment.serve.environment import ENVIRONMENT
-from deployment.serve.server import ServerFailed, running
+from deployment.serve.server import running
 from tests.deployment.conftest import trained_of_texts  # noqa: F401
 
 MODELS = {
@@ -26,7 +25,6 @@ MODELS = {
     "shop_encoded": ["--monolithic", "--inputs=encoded"],
 }
 TOLERANCE = {"shop_bf16": 2e-2, "shop_int8": 1e-2}
-RAW = [name for name in MODELS if name != "shop_encoded"]
 
 
 @pytest.fixture(scope="module")
@@ -90,46 +88,10 @@ def one(price=1.5, **texts):
     return arrays | ({} if price is None else {"price": np.array([[price]])})
 
 
-@pytest.mark.parametrize("model", RAW)
+@pytest.mark.parametrize("model", ["shop", *TOLERANCE])
 def test_scores_over_grpc(server, rows, expected, model):
     tolerance = TOLERANCE.get(model, 1e-6)
     np.testing.assert_allclose(scores(server, model, rows), expected, rtol=0, atol=tolerance)
-
-
-@pytest.mark.parametrize("model", ["shop", "shop_parts"])
-def test_scores_over_http(server, rows, expected, model):
-    inputs = [
-        {
-            "name": name,
-            "datatype": "FP64" if name == "price" else "BYTES",
-            "shape": [3, 1],
-            "data": [v if name == "price" else v.decode() for v in array[:3, 0].tolist()],
-        }
-        for name, array in rows.items()
-    ]
-    status, answer = posted(server, f"{model}/infer", {"inputs": inputs})
-    assert status == 200
-    np.testing.assert_allclose(answer["outputs"][0]["data"], expected[:3, 0], rtol=0, atol=1e-6)
-    row = {name: array[0, 0] for name, array in rows.items()}
-    row = {name: v if name == "price" else v.decode() for name, v in row.items()}
-    row["tags"] = row["tags"].split(";")
-    status, answer = posted(server, f"{model}/generate", row)
-    assert status == 200 and abs(answer["scores"] - expected[0, 0]) < 1e-6
-
-
-@pytest.mark.parametrize("model", ["shop", "shop_parts"])
-def test_lists_and_missing_values(server, model):
-    whole = scores(server, model, one(city="Bern", user="user3", tags="new;sale"))
-    padded = {"tags": np.array([[b"new", b"sale", b""]], object)}
-    np.testing.assert_array_equal(
-        scores(server, model, one(city="Bern", user="user3") | padded), whole
-    )
-    array = scores(server, model, one(city=" Bern ", user="user3", tags='["new", "sale"]'))
-    np.testing.assert_array_equal(array, whole)
-    absent = scores(server, model, one())
-    np.testing.assert_array_equal(scores(server, model, one(city="", user="", tags="")), absent)
-    np.testing.assert_array_equal(scores(server, model, one(city="Lima", user="NA")), absent)
-    assert absent != whole
 
 
 ENCODED = {
@@ -221,17 +183,3 @@ def test_client_commands(server, trained_of_texts, expected, capsys):  # noqa: F
     np.testing.assert_allclose(actual, expected[:, 0], rtol=0, atol=1e-6)
     assert client_main([*flags, "--json", '{"city": 3}']) == 2
     assert "expected the column price" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("is_truncated", [True, False])
-def test_damaged_vocabulary(models, tmp_path, is_truncated):
-    shutil.copytree(models / "shop", tmp_path / "r/shop")
-    path = tmp_path / "r/shop/1/encoder/vocabulary/city.parquet"
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(path.read_bytes()[:-5] if is_truncated else content)
-    with (
-        pytest.raises(ServerFailed, match="encoder/vocabulary/city.parquet: its checksum differs"),
-        running(tmp_path / "r", tmp_path / "log"),
-    ):
-        pass

@@ -46,6 +46,7 @@ def watch(server, ended) -> None:
         server.check_alive()
 
 
+@pytest.mark.quick("ensemble")
 @pytest.mark.parametrize("kind", ["single", "ensemble"])
 def test_redeployments(kind, trained, served, tmp_path):
     """Each answer is that of one of two models of different width; none fails or is a mix."""
