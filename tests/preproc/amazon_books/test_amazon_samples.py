@@ -71,10 +71,3 @@ def test_columns_of_one_name():
         ColumnNames(("user_id", "user_id"), ("item_id",))
     with pytest.raises(ValueError, match="called item_pos"):
         ColumnNames(("item_pos",), ("item",))
-
-
-def test_full_disk(tmp_path):
-    log = log_of(tmp_path, [[1, 2, 3]])
-    (tmp_path / "train").mkdir()
-    with pytest.raises(FileExistsError):
-        write_split(log, tmp_path / "train", False, 1)

@@ -1,7 +1,6 @@
 """Logs in CSV and Parquet tables: types, features, malformed rows."""
 
 import datetime
-import gzip
 import random
 import tempfile
 from decimal import Decimal
@@ -323,19 +322,6 @@ def test_types_of_parquet(tmp_path, columns, message):
     log.write_text("no Parquet")
     with pytest.raises(ValueError, match="log.parquet: expected a Parquet file"):
         staged(tmp_path, "--interactions", log, input_format="parquet")
-
-
-def test_gzip(tmp_path):
-    """The last row of a gzip file affects types of columns and messages."""
-    log = tmp_path / "log.csv.gz"
-    rows = [f"{i},2,3,x\n" for i in range(50)]
-    log.write_bytes(gzip.compress((HEADER + "".join(rows) + "y,2,3.5,x\n").encode()))
-    _, _, (events,) = staged(tmp_path, "--interactions", log)
-    assert column(events, "user") == (pa.string(), [*map(str, range(50)), "y"])
-    assert events["time"].to_pylist() == [30] * 50 + [35]
-    log.write_bytes(gzip.compress((HEADER + "".join(rows) + ",2,3,x\n").encode()))
-    with pytest.raises(ValueError, match="row 51 "):
-        staged(tmp_path, "--interactions", log)
 
 
 @pytest.mark.parametrize("name", ENGINES)

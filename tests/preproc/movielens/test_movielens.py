@@ -175,14 +175,6 @@ def test_text_and_timestamps(tmp_path, capsys):
     assert data_set.lists("test")[1][:, 0].tolist() == [2, 0]
 
 
-def test_byte_order_mark(tmp_path):
-    """It is not part of the first id."""
-    log = tmp_path / "x.dat"
-    log.write_text("\ufeff10::4::3::1\n10::5::3::2\n9::20::3::1\n9::3::3::2\n", encoding="utf-8")
-    data_set = prepared(tmp_path, "--input", log, "--min_ratings", 2, "--valid_negative", 2)
-    assert data_set.values == {"user": ["9", "10"], "item": ["3", "4", "5", "20"]}
-
-
 def test_spellings_of_missing_values(tmp_path, capsys):
     """The remedy of the error makes the spelling a user; the encoder keeps the others."""
     log = tmp_path / "ratings.csv"
@@ -200,14 +192,6 @@ def test_spellings_of_missing_values(tmp_path, capsys):
     log.write_text(f"{CSV_HEADER}\nAnn,?,1,1\n")
     assert main([*command, "--missing_values=?"]) == 2
     assert "movieId is missing ('?' is a spelling" in capsys.readouterr().err
-
-
-def test_mixed_line_ends(tmp_path, by_hand):
-    log = tmp_path / "mixed.csv"
-    lines = BY_HAND.splitlines()
-    log.write_text("\r\n".join(lines[:4]) + "\n" + "\n".join(lines[4:]) + "\n", newline="")
-    flags = ("--min_ratings", 4, "--valid_negative", 1)
-    assert_same(*(prepared(tmp_path, "--input", path, *flags) for path in (by_hand, log)))
 
 
 def test_seeds_memory_and_temp_dir(tmp_path, generated, monkeypatch):
@@ -249,14 +233,3 @@ def test_movielens_latest_small(tmp_path, root):
     data_set = prepared(tmp_path, "--path", folder, "--validation")
     assert list(data_set.spec.metadata["counts"].values()) == [610, 9724, 100_836, 0, 0, 0]
     assert_is(data_set, *split(rows_of(folder / "ratings.csv"), 20, 2, True))
-
-
-def test_existing_output(tmp_path, by_hand, capsys):
-    flags = ["--input", str(by_hand), "--min_ratings", "4", "--valid_negative", "1", "--output"]
-    assert main([*flags, str(tmp_path / "out")]) == 0
-    assert main([*flags, str(tmp_path / "out")]) == 2
-    assert "not an empty folder" in capsys.readouterr().err
-    assert main([*flags, str(tmp_path / "out"), "--overwrite"]) == 0
-    assert main([*flags, str(tmp_path), "--overwrite"]) == 2
-    assert "ratings.csv, which is read" in capsys.readouterr().err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "ratings.csv"]

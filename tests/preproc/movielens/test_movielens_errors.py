@@ -100,12 +100,6 @@ def test_too_few_ratings(tmp_path, refused):
     assert "--memory_limit of 4417 MiB" in refused("--input", log, *flags)
 
 
-def test_damaged_gzip(tmp_path, refused):
-    log = tmp_path / "ratings.csv.gz"
-    log.write_bytes(gzip.compress(f"{CSV_HEADER}\n{GOOD}".encode())[:-12])
-    assert f"{log}: the compressed file is cut" in refused("--input", log)
-
-
 @pytest.mark.parametrize(
     ("names", "message"),
     [
