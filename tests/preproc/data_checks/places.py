@@ -81,10 +81,6 @@ class Place:
         """Writes a table as the place reads it."""
         folder.mkdir(exist_ok=True)
         path = folder / self.file
-        if path.suffix == ".parquet":
-            return tables.write_parquet(path, table)
-        if path.suffix == ".jsonl":
-            return tables.write_jsonl(path, table)
         is_log = self.table == CRITEO
         return tables.write_csv(path, table, "\t" if is_log else ",", header=not is_log)
 
@@ -123,21 +119,14 @@ def _place(name: str, table: str, command, file: str, *flags: str, input="--inpu
 
 _DUCKDB = (
     _place("csv", CLICKS, transcode, "rows.csv", "--label=click"),
-    _place("parquet", CLICKS, transcode, "rows.parquet", "--label=click"),
-    _place("jsonl", CLICKS, transcode, "rows.jsonl", "--label=click"),
     _place("vocabulary", CLICKS, transcode, "rows.csv", _KNOWN),
     _place("grow", CLICKS, transcode, "rows.csv", _KNOWN, "--grow"),
     _place("predict", CLICKS, predict, "rows.csv", _MODEL),
     _place("interactions", EVENTS, transcode, "log.csv", *_PAIRS),
-    _place("interactions_parquet", EVENTS, transcode, "log.parquet", *_PAIRS),
     _place("ratings", EVENTS, movielens, "log.csv", *_RATINGS),
     _place(
         "histories", EVENTS, amazon_books, "log.csv", "--input_format=csv", "--engine=duckdb",
         *_HISTORIES, input="--interactions",
-    ),
-    _place(
-        "histories_parquet", EVENTS, amazon_books, "log.parquet", "--input_format=parquet",
-        "--engine=duckdb", *_HISTORIES, input="--interactions",
     ),
     _place("criteo", CRITEO, criteo, "log.txt", *_LOG),
     _place(
@@ -156,7 +145,7 @@ SPARK = {
         _SPARK,
     )
     for name, own in PLACES.items()
-    if name in ("csv", "parquet", "vocabulary", "interactions", "ratings", "histories")
+    if name in ("csv", "vocabulary", "interactions", "ratings", "histories")
 }
 PLACES |= SPARK
 

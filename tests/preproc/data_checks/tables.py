@@ -1,14 +1,11 @@
 """Small clean tables and their files, into which faults are put."""
 
 import csv
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 Table = dict[str, list[Any]]  # column -> values: text, number, list or None
 CITIES = ("Bern", "Oslo", "Rome", "Lima", "Quito")
@@ -83,25 +80,4 @@ def write_csv(path: Path, table: Table, delimiter: str = ",", header: bool = Tru
         writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
         writer.writerows([[*table]] * header)
         writer.writerows(zip(*map(_texts, table.values()), strict=True))
-    return path
-
-
-def _typed(values: list[Any]) -> list[Any]:
-    """Returns values of one type: where there are texts, all are."""
-    if any(isinstance(value, str) for value in values):
-        return [None if value is None else str(value) for value in values]
-    return values
-
-
-def write_parquet(path: Path, table: Table) -> Path:
-    """Writes typed columns; those with a text are texts."""
-    pq.write_table(pa.table({name: pa.array(_typed(own)) for name, own in table.items()}), path)
-    return path
-
-
-def write_jsonl(path: Path, table: Table) -> Path:
-    """Writes JSON lines, with columns as `write_parquet` has them."""
-    rows = zip(*(_typed(values) for values in table.values()), strict=True)
-    lines = [json.dumps(dict(zip(table, row, strict=True))) for row in rows]
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path

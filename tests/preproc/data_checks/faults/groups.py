@@ -4,11 +4,8 @@ from tests.preproc.data_checks import tables
 from tests.preproc.data_checks.places import CLEAN, PLACES
 from tests.preproc.data_checks.tables import Table
 
-OWN_TABLES = ("csv", "parquet", "jsonl")
 NEW_ROWS = ("vocabulary", "grow", "predict")
-PAIRS = ("interactions", "interactions_parquet")
-HISTORIES = ("histories", "histories_parquet")
-LOGS = (*PAIRS, "ratings", *HISTORIES)
+LOGS = ("interactions", "ratings", "histories")
 
 
 def clean(place: str) -> Table:

@@ -18,10 +18,7 @@ from tests.preproc.data_checks.expected import (
     of_table,
 )
 from tests.preproc.data_checks.faults.groups import (
-    HISTORIES,
     NEW_ROWS,
-    OWN_TABLES,
-    PAIRS,
     clean,
 )
 from tests.preproc.data_checks.places import Outcome, Place
@@ -80,7 +77,7 @@ def _is_hashed(outcome: Outcome) -> bool:
 
 def ties() -> Iterator[Cell]:
     in_log = tables.events()
-    for place in ("ratings", *HISTORIES, "ratings_spark", "histories_spark"):
+    for place in ("ratings", "histories", "ratings_spark", "histories_spark"):
         expected: Expected = Right(of_table(in_log), "tied_events")
         yield Cell("ties", "order_of_log", place, of_table(_days(in_log)), expected)
         for member, sign in {"ascending": 1, "descending": -1}.items():
@@ -97,15 +94,14 @@ def _has_separate_pairs(outcome: Outcome) -> bool:
 
 
 def repetitions() -> Iterator[Cell]:
-    for place in OWN_TABLES:
-        members = {"twice": [*range(200)] * 2, "thrice": [*range(130)] * 3}
-        members["some"] = [*range(330), *range(70)]
-        for member, order in members.items():
-            order = np.random.default_rng(0).permutation(order).tolist()
-            write = of_table(taken(clean(place), order))
-            expected: Expected = Reported("repeated_rows")
-            yield Cell("repeated_rows", member, place, write, expected, (SPLIT,))
-    for place in (*PAIRS, "interactions_spark"):
+    members = {"twice": [*range(200)] * 2, "thrice": [*range(130)] * 3}
+    members["some"] = [*range(330), *range(70)]
+    for member, order in members.items():
+        order = np.random.default_rng(0).permutation(order).tolist()
+        write = of_table(taken(clean("csv"), order))
+        expected: Expected = Reported("repeated_rows")
+        yield Cell("repeated_rows", member, "csv", write, expected, (SPLIT,))
+    for place in ("interactions", "interactions_spark"):
         for times in (2, 3):
             order = [row for row in range(360) for _ in range(times)]
             write = of_table(taken(clean(place), order))
@@ -126,9 +122,7 @@ def _with_items(change: Callable[[str], str], num_items: int = 40) -> Write:
             "item": [change(f"i{item}") for item in range(num_items)],
             "kind": [f"k{item % 3}" for item in range(num_items)],
         }
-        name = "items.parquet" if place.file.endswith(".parquet") else "items.csv"
-        is_parquet = name.endswith(".parquet")
-        (tables.write_parquet if is_parquet else tables.write_csv)(folder.parent / name, table)
+        tables.write_csv(folder.parent / "items.csv", table)
         return place.write(folder, tables.events())
 
     return write
@@ -143,15 +137,12 @@ def joins() -> Iterator[Cell]:
         "others": lambda item: f"{item}9999",
         "blanks": lambda item: f"{item} ",
     }
-    for place in HISTORIES:
-        suffix = "parquet" if place.endswith("parquet") else "csv"
-        flags = (f"--items={{folder}}/items.{suffix}", "--item_features=kind")
-        for member, change in none.items():
-            words = ("items.", "'i")
-            expected: Expected = Refused(words, fixed=_with_items(str))
-            yield Cell("join", member, place, _with_items(change), expected, flags)
-        expected = Reported("joined_tables")
-        yield Cell("join", "some", place, _with_items(str, 15), expected, flags)
+    flags = ("--items={folder}/items.csv", "--item_features=kind")
+    for member, change in none.items():
+        expected: Expected = Refused(("items.", "'i"), fixed=_with_items(str))
+        yield Cell("join", member, "histories", _with_items(change), expected, flags)
+    expected = Reported("joined_tables")
+    yield Cell("join", "some", "histories", _with_items(str, 15), expected, flags)
 
 
 def drift() -> Iterator[Cell]:
