@@ -61,21 +61,24 @@ def fit_label(raw: RawTables, label: Label, flags: LabelFlags) -> Label:
     rows = [row for split in tables for row in _counted(raw.engine, tables[split], split, label)]
     values, absent = _merged(rows, raw.missing)
     train = raw.train_rows if TRAIN in tables else None
-    bounds = _bounds(raw, train, label, values)
     try:
-        label = _resolved(label, flags, values, absent, bounds)
+        label = _resolved(label, flags, values, absent)
     except _UnknownValuesError as error:
-        *frequent, (_, rare) = values.items()
-        where = ""
+        (unknown,) = error.args
+        where, (*frequent, (_, rare)) = "", values.items()
         if known_meanings({key for key, _ in frequent}) is not None:
             split, row = rare.place
             place = raw.engine.place(raw.tables[split], row, label.column)
             where = f"; {rare.spelling!r:.60} is first in {place}"
-        raise ValueError(f"{error}{where}") from None
+        bounds = Bounds() if train is None else _bounds(raw, train, label)
+        raise ValueError(f"{_unknown(label, unknown, bounds)}{where}") from None
     values = {**values, **{key: own for key, own in absent.items() if key in label.meanings}}
     if train is not None and values:
-        sizes = _class_sizes(raw, train, label, values)
-        _check_classes(label, sizes, [v.spelling for v in values.values() if v.trained], bounds)
+        codes = label_number(train[label.column], label, raw.missing)
+        sizes = fetch_row(raw.engine, train.agg(ones=codes.sum(), rows=codes.count()))
+        if sizes["rows"] and sizes["ones"] in (0, sizes["rows"]):
+            spellings = [v.spelling for v in values.values() if v.trained]
+            raise _one_class(label, sizes, spellings, _bounds(raw, train, label))
     return label
 
 
@@ -97,40 +100,14 @@ def _counted(engine: Engine, table: ir.Table, split: str, label: Label) -> list[
     ]
 
 
-def _bounds(
-    raw: RawTables, train: ir.Table | None, label: Label, values: Mapping[LabelKey, LabelValue]
-) -> Bounds:
-    if len(values) <= _MOST:
-        numbers = [k for k, own in values.items() if isinstance(k, float) and own.trained]
-        return Bounds(min(numbers), max(numbers)) if numbers else Bounds()
-    if train is None:
-        return Bounds()
+def _bounds(raw: RawTables, train: ir.Table, label: Label) -> Bounds:
     value = number(train[label.column], raw.missing)
     bounds = train.agg(least=value.min(), largest=value.max(), mean=value.mean())
     return Bounds(**fetch_row(raw.engine, bounds))
 
 
-def _class_sizes(
-    raw: RawTables, train: ir.Table, label: Label, values: Mapping[LabelKey, LabelValue]
-) -> list[int]:
-    """Returns the numbers of rows of train with the labels 0 and 1."""
-    if len(values) > _MOST:
-        codes = label_number(train[label.column], label, raw.missing)
-        row = fetch_row(raw.engine, train.agg(ones=codes.sum(), rows=codes.count()))
-        ones = int(row["ones"] or 0)
-        return [row["rows"] - ones, ones]
-    sizes = [0, 0]
-    for key, value in values.items():
-        code = label.meanings.get(key, label.others)
-        if label.above is not None:
-            code = int(key > label.above) if isinstance(key, float) else None
-        if code is not None:
-            sizes[code] += value.trained
-    return sizes
-
-
 class _UnknownValuesError(ValueError):
-    """Values without a known meaning."""
+    """Values without a known meaning, its argument."""
 
 
 def _where(label: Label) -> str:
@@ -160,7 +137,6 @@ def _resolved(
     flags: LabelFlags,
     values: Mapping[LabelKey, LabelValue],
     absent: Mapping[LabelKey, LabelValue],
-    bounds: Bounds,
 ) -> Label:
     if flags.above is not None:
         return dataclasses.replace(label, above=flags.above)
@@ -172,7 +148,7 @@ def _resolved(
         all_values = {**values, **absent}
         meanings = known_meanings({*all_values}) or meanings
     if meanings is None and values:
-        raise _UnknownValuesError(_unknown(label, all_values, bounds))
+        raise _UnknownValuesError(all_values)
     meanings = meanings or {}  # without values, each row is an error
     spellings: dict[int, str] = {}
     for key in [key for key in all_values if key in meanings]:
@@ -238,40 +214,29 @@ def _unknown(label: Label, values: Mapping[LabelKey, LabelValue], bounds: Bounds
 
 
 def _threshold(values: Mapping[LabelKey, LabelValue], bounds: Bounds) -> str | None:
-    """Returns a number that divides the rows, near the middle; None unless labels are numbers."""
-    if len(values) > _MOST:
-        return None if bounds.mean is None else _between(bounds.least, bounds.largest, bounds.mean)
-    if not all(isinstance(key, float) for key in values):
+    """Returns a number that divides the rows; None unless labels are numbers."""
+    if bounds.mean is None or not all(isinstance(key, float) for key in values):
         return None
-    ordered = sorted((key, value.rows) for key, value in values.items())
-    half = sum(rows for _, rows in ordered) / 2
-    below, best = 0, (half + 1, 0)
-    for place, (_, rows) in enumerate(ordered[:-1]):
-        below += rows
-        best = min(best, (abs(below - half), -place))
-    (least, _), (largest, _) = ordered[-best[1] :][:2]
-    return _between(least, largest, (least + largest) / 2)
+    return _between(bounds.least, bounds.largest, bounds.mean)
 
 
 def _between(least: float, largest: float, value: float) -> str:
     return f"{value:g}" if least <= float(f"{value:g}") < largest else repr(value)
 
 
-def _check_classes(
-    label: Label, sizes: Sequence[int], spellings: Sequence[str], bounds: Bounds
-) -> None:
-    """Raises ValueError if train has one class only."""
-    if min(sizes) or not max(sizes):
-        return
+def _one_class(
+    label: Label, sizes: Mapping[str, float], spellings: Sequence[str], bounds: Bounds
+) -> ValueError:
+    """Returns the error of a label with one class in train."""
     if label.above is not None:
-        raise ValueError(
+        return ValueError(
             f"--label_above {label.above:g}: expected a number from the least to below the "
             f"largest label of train, which are {bounds.least:g} and {bounds.largest:g}"
         )
-    only = label.conditions[int(sizes[1] > 0)]
+    only = label.conditions[int(sizes["ones"] > 0)]
     only = f"{label.column}={spellings[0]}" if len(spellings) == 1 else only
-    raise ValueError(
-        f"{_where(label)}: expected both classes in train, got {only} in all {max(sizes):,} rows: "
-        "add rows of the other class (users and items without negatives are interactions: --user "
-        "and --item)"
+    return ValueError(
+        f"{_where(label)}: expected both classes in train, got {only} in all {sizes['rows']:,} "
+        "rows: add rows of the other class (users and items without negatives are interactions: "
+        "--user and --item)"
     )
