@@ -116,18 +116,13 @@ class SparkEngine(Session):
             .where(F.col("count") >= thresholds[F.col("column")])
             .orderBy("column", F.desc("count"), "value")
         )
-        numbered = kept.withColumn("part", F.spark_partition_id())
         with tempfile.TemporaryDirectory(dir=self._shared) as name:
-            write = partial(tasks.write_kept, Path(name))
-            written = sorted(numbered.mapInArrow(write, tasks.KEPT).collect())
-            for number, column in enumerate(columns):
-                files = [
-                    tasks.kept_part(Path(name), number, part)
-                    for other, part, _ in written
-                    if other == number
-                ]
-                _join_files(files, column.vocabulary)
-        return [sum(size for other, _, size in written if other == i) for i in range(len(columns))]
+            folder = Path(name, "kept")
+            kept.write.partitionBy("column").parquet(literal(folder))
+            return [
+                _join_files(sorted(folder.glob(f"column={i}/part-*")), column.vocabulary)
+                for i, column in enumerate(columns)
+            ]
 
     def write_columns(
         self, columns: Sequence[CategoricalColumn], days: Sequence[DayFile]
@@ -184,13 +179,17 @@ class SparkEngine(Session):
         return counts
 
 
-def _join_files(files: Sequence[Path], target: Path) -> None:
-    """Writes the rows of vocabularies, a row group at a time, as one file."""
+def _join_files(files: Sequence[Path], target: Path) -> int:
+    """Writes the rows of vocabularies, a row group at a time, as one file; returns their number."""
+    num_rows = 0
     with parts.new_file(target) as new, pq.ParquetWriter(new, _KEPT_SCHEMA) as writer:
         for path in files:
             with pq.ParquetFile(path) as file:
                 for i in range(file.num_row_groups):
-                    writer.write_table(file.read_row_group(i).cast(_KEPT_SCHEMA))
+                    rows = file.read_row_group(i).cast(_KEPT_SCHEMA)
+                    writer.write_table(rows)
+                    num_rows += rows.num_rows
+    return num_rows
 
 
 def _large(columns: Sequence[CategoricalColumn]) -> list[int]:

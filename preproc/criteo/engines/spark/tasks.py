@@ -4,7 +4,6 @@ Runs on the workers and imports nothing of Spark. DuckDB parses, Arrow counts an
 """
 
 import functools
-import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
-from preproc.criteo.engines.parts import RowGroup, new_file, new_part
+from preproc.criteo.engines.parts import RowGroup, new_part
 from preproc.criteo.engines.spark.records import RecordFiles
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.encoded_files import EncodedFiles
@@ -23,7 +22,6 @@ from preproc.engines.spark.tasks import RunToken, local_folder, numbers, record_
 LINES = "part long, lines long, rows long, last long, first_bad long"
 COUNTED = "column int, value string, count long"
 VALUES = "piece long, column int, value string"
-KEPT = "column int, part int, num_values long"
 
 
 def parse_ranges(
@@ -60,29 +58,6 @@ def count_values(
             distinct = counted.field("values").dictionary_decode()
             column = np.full(len(counted), i, np.int32)
             yield record_batch(COUNTED, column, distinct, counted.field("counts"))
-
-
-def write_kept(folder: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """(column, value, count, part), sorted, of a part -> a file `kept_part` for each column.
-
-    Yields `KEPT`.
-    """
-    for column, run in runs(batches, "column"):
-        first = next(run)
-        part, num_values = first["part"][0].as_py(), 0
-        with (
-            new_file(kept_part(folder, column, part)) as target,
-            pq.ParquetWriter(target, first.select(["value", "count"]).schema) as writer,
-        ):
-            for batch in itertools.chain([first], run):
-                writer.write_batch(batch.select(["value", "count"]))
-                num_values += batch.num_rows
-        yield record_batch(KEPT, [column], [part], [num_values])
-
-
-def kept_part(folder: Path, column: int, part: int) -> Path:
-    """Returns the file of a part of a column's sorted values."""
-    return folder / f"{column}-{part}.parquet"
 
 
 def distinct_values(
