@@ -42,8 +42,6 @@ _HOLD_OUT_STREAM = 2
 class _Interactions:
     """Interactions without the training rows, which are written already."""
 
-    num_users: int
-    num_items: int
     num_train: int
     # split -> its users and positive items, [n] each
     held_out: dict[str, tuple[np.ndarray, np.ndarray]]
@@ -71,21 +69,22 @@ def prepare(options: MovieLensOptions) -> str:
         folder, scratch = staging.data, staging.temp_folder(options.temp_dir)
         read = _read_paper if options.source.form == NCF else _read_log
         log = read(options, folder, scratch)
+        counts = log.counts
         _say(
-            f"kept {log.counts['interactions']:,} interactions of {log.num_users:,} users and "
-            f"{log.num_items:,} items"
+            f"kept {counts['interactions']:,} interactions of {counts['users']:,} users and "
+            f"{counts['items']:,} items"
         )
         candidates = _candidate_lists(options, log, folder)
         for split, lists in candidates.items():
             write_candidate_lists(folder, split, lists)
         metadata = _metadata(options, log, candidates)
-        write_spec(folder, (log.num_users, log.num_items), candidates, metadata)
+        write_spec(folder, (counts["users"], counts["items"]), candidates, metadata)
         staging.publish()
     elapsed_s = time.perf_counter() - started
     lines = [f"{options.output} is ready, {elapsed_s:.1f} s"]
     lines += [
         f"  {name.replace('_', ' ')}: {value:,}{log.ids.get(name, '')}"
-        for name, value in log.counts.items()
+        for name, value in counts.items()
     ]
     lines.append(f"  train: {log.num_train:,} interactions")
     lines += [
@@ -127,8 +126,6 @@ def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Intera
     digest = save_encoder(folder, vocabularies, FIRST_ID, missing=options.missing_values)
     users = np.arange(counts["users"], dtype=np.int32)
     return _Interactions(
-        num_users=counts["users"],
-        num_items=counts["items"],
         num_train=num_train,
         held_out={name: (users, last[:, i]) for i, name in enumerate(splits)},
         stored={},
@@ -173,8 +170,6 @@ def _read_paper(options: MovieLensOptions, folder: Path, scratch: Path) -> _Inte
         metadata["validation"] = "any training interaction of each user that has two or more"
     num_train = write_train(folder, [(data.train_users[train], data.train_items[train])])
     return _Interactions(
-        num_users=data.counts["users"],
-        num_items=data.counts["items"],
         num_train=num_train,
         held_out=held_out,
         stored={TEST: data.test_negatives},
@@ -198,11 +193,11 @@ def _candidate_lists(
         if negatives is None:
             if keys is None:
                 others = [] if options.nvidia_negatives else log.held_out.values()
-                keys = touched_keys(folder, log.num_items, others)
+                keys = touched_keys(folder, log.counts["items"], others)
             seed = [options.seed, _STREAMS[split]]
             try:
                 count, distinct = log.valid_negative, not options.nvidia_negatives
-                negatives = draw_unseen(users, log.num_items, keys, count, seed, distinct)
+                negatives = draw_unseen(users, log.counts["items"], keys, count, seed, distinct)
             except TooFewUnseen as error:
                 fewer = f"--valid_negative {error.unseen} or less, or " if error.unseen else ""
                 user = _user_text(folder, error.user)
