@@ -99,7 +99,7 @@ def parse(
 
     Args:
         options: dataclass of the flags. Of subcommands, which the first argument names, one each by
-            name, whose docstring describes the subcommand.
+            name, whose docstring's first line describes the subcommand.
         argv: the arguments; None: those of this process.
         tool: module of `python -m`.
         description, epilog: texts before and after the flags in the help.
@@ -113,8 +113,8 @@ def parse(
         return _options_of(options, vars(parser.parse_args(argv)))
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, kind in options.items():
-        text = str(kind.__doc__)
-        command = commands.add_parser(name, help=text.splitlines()[0], description=text)
+        text = str(kind.__doc__).splitlines()[0]
+        command = commands.add_parser(name, help=text, description=text)
         command.set_defaults(**{_OPTIONS: kind})
         _add_flags(command, kind)
     texts = vars(parser.parse_args(argv))
@@ -169,6 +169,13 @@ def flags_of(options: type[CommandOptions], group: str | None = None) -> list[Fi
 def flag_name(name: str) -> str:
     """Returns the name of a flag by that of its field."""
     return name.removesuffix("_bytes")
+
+
+def refuse(contradictions: Mapping[str, object]) -> None:
+    """Raises ValueError for the first contradiction, a flag and the reason, that holds."""
+    for message, holds in contradictions.items():
+        if holds:
+            raise ValueError(message)
 
 
 def separated(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:

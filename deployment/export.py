@@ -6,18 +6,19 @@ The result needs TensorFlow alone. `assets.extra/` in it has the feature spec an
 which `preproc.encoding.encoder` encodes raw rows.
 """
 
-import argparse
 import sys
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from config.command import CommandOptions, parse
+from config.flag import flag
 from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from deployment.artifacts.table_files import NONE, QUANTIZATIONS, STORED_AS
 from runtime.cli import exit_status
 from runtime.cluster.signals import interrupted_by_sigterm, raise_if_interrupted
 from runtime.files.outputs import SAVED_MODEL, check_folder
 from runtime.files.staging import output_folder
-from runtime.options import tool_parser
 
 if TYPE_CHECKING:
     from deployment.model.trained_model import TrainedModel
@@ -25,16 +26,35 @@ if TYPE_CHECKING:
 _TOOL = "deployment.export"
 
 
+@dataclass(frozen=True)
+class ExportOptions(CommandOptions):
+    """Checkpoint, and the model to write."""
+
+    checkpoint_dir: str = flag(
+        MISSING, "a checkpoint, or a folder of them: the best one, else the newest", metavar="PATH"
+    )
+    output: str = flag(MISSING, "new folder", metavar="DIR")
+    format: str = flag("savedmodel", "the only one, the default", choices=("savedmodel",))
+    dataset_path: str | None = flag(
+        None, "data set of the training (default: its path in the training)", metavar="DIR"
+    )
+    quantize_tables: str = flag(
+        NONE, "storage of table rows; int8 with a scale per row", choices=QUANTIZATIONS
+    )
+
+
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit status, see `exit_status`."""
-    flags = _parser().parse_args(argv)
+
+    def work() -> None:
+        text = "Writes one model of a checkpoint, from the tensors of a request to scores."
+        print(export(parse(ExportOptions, argv, _TOOL, text)))
+
     with interrupted_by_sigterm():
-        return exit_status(
-            lambda: print(export(flags)), "interrupted; nothing was written under --output"
-        )
+        return exit_status(work, "interrupted; nothing was written under --output")
 
 
-def export(flags: argparse.Namespace) -> str:
+def export(flags: ExportOptions) -> str:
     """Writes the model; returns the text that the command prints."""
     output = Path(flags.output)
     check_folder(output, SAVED_MODEL)  # before gigabytes are read
@@ -94,22 +114,6 @@ def _write_extra_assets(trained: "TrainedModel", folder: Path) -> None:
     trained.spec.to_yaml(assets / SPEC_FILE)
     if trained.encoder is not None:
         trained.encoder.save(assets / ENCODER_FOLDER)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = tool_parser(
-        "deployment.export",
-        "Writes one model of a checkpoint, from the tensors of a request to scores.",
-    )
-    add = parser.add_argument
-    best = "a checkpoint, or a folder of them: the best one, else the newest"
-    add("--checkpoint_dir", required=True, help=best)
-    add("--output", required=True, help="new folder")
-    add("--format", default="savedmodel", choices=("savedmodel",), help="the only one, the default")
-    add("--dataset_path", help="data set of the training (default: its path in the training)")
-    scales = "storage of table rows; int8 with a scale per row (default %(default)s)"
-    add("--quantize_tables", default=NONE, choices=QUANTIZATIONS, help=scales)
-    return parser
 
 
 if __name__ == "__main__":

@@ -83,7 +83,6 @@ ALLOWED = {
     "runtime/files": set(),
     "runtime/cli.py": {"runtime.files.paths", "runtime.tensorflow_start"},
     "runtime/logs/dashboard.py": {"dataloading.spec", "runtime"},
-    "runtime/options.py": set(),
     "runtime/parent_process.py": set(),
     "runtime/tensorflow_start.py": set(),
     "deployment": {
@@ -96,6 +95,8 @@ ALLOWED = {
         EMBEDDINGS,
     },
     "deployment/predict": {
+        "config.command",
+        "config.flag",
         "dataloading",
         "deployment",
         "preproc.checks",

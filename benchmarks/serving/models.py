@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import dlrm
-from deployment.deploy.deploy_options import DeployOptions
+from deployment.deploy.deploy_options import LocalOptions
 from deployment.deploy.deployer import deploy
 from deployment.model.served_model import serving_spec_of
 from deployment.model.trained_model import open_checkpoint, restored_model
@@ -67,7 +67,7 @@ def deploy_all(size: str, checkpoint: Path, repository: Path) -> Interface:
     """Deploys all sides; returns what requests look like."""
     for side, options in DEPLOYED.items():
         settings = {"model_name": model_name(size, side), "max_batch_size": MAX_BATCH_SIZE}
-        print(deploy(DeployOptions(str(checkpoint), repository, **settings, **options)))
+        print(deploy(LocalOptions(str(checkpoint), repository, **settings, **options)))
     trained = open_checkpoint(str(checkpoint))
     serving_spec = serving_spec_of(trained)
     _deploy_plainly(trained, serving_spec.inputs, repository / model_name(size, PLAIN))

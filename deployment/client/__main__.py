@@ -7,15 +7,17 @@ python -m deployment.client --model clicks --rows orders.csv
 python -m deployment.client --model movies_top --json '{"user": "u17", "top": 10}'
 """
 
-import argparse
 import csv
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from config.command import CommandOptions, parse
+from config.flag import flag, requires
 from deployment import nvidia_flags
 from deployment.client import raw_columns
 from deployment.client.client import Client
@@ -25,28 +27,52 @@ from deployment.client.recommendations import (
     recommendations,
     recommends,
 )
-from deployment.option_checks import refuse
 from runtime.cli import exit_status
-from runtime.options import tool_parser
 
 _ROWS = 2048  # of a request, to a model without a limit
+
+
+@dataclass(frozen=True)
+class ClientOptions(CommandOptions):
+    """Server, model, and rows to score.
+
+    Raises:
+        ValueError: flags that contradict each other.
+    """
+
+    url: str = flag("127.0.0.1:8001", "host:port of the server's gRPC")
+    model_name: str | None = flag(None, "only this model", alias="--model")
+    describe: bool = flag(False, "print an example of each column, and of a request")
+    rows: str | None = flag(
+        None,
+        "score the raw rows of a file or folder: .csv, .tsv, .txt, .json, .jsonl or .parquet",
+        metavar="PATH",
+        needs=(requires("model_name"),),
+    )
+    json: str | None = flag(
+        None,
+        'score a raw row like {"city": "Bern", "price": 12.5}, or a list of rows',
+        needs=(requires("model_name"),),
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.describe + bool(self.rows) + bool(self.json) > 1:
+            raise ValueError("--describe, --rows, --json: expected one of them")
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0, or 2 after an error."""
 
     def work() -> None:
-        flags = _parser().parse_args(nvidia_flags.CLIENT.translate(argv))
-        asks = flags.rows or flags.json
-        refuse(
-            {
-                "--rows, --json: expected --model": asks and not flags.model_name,
-                "--describe, --rows, --json: expected one of them": (
-                    flags.describe + bool(flags.rows) + bool(flags.json) > 1
-                ),
-            }
+        flags = parse(
+            ClientOptions,
+            nvidia_flags.CLIENT.translate(argv),
+            "deployment.client",
+            "Prints the models that a server has ready, with their columns or tensors, or the "
+            "scores of rows, or the items that it recommends.",
         )
-        if not asks:
+        if not (flags.rows or flags.json):
             _print_models(flags)
             return
         with Client(flags.url, flags.model_name) as client:
@@ -66,25 +92,7 @@ def main(argv: list[str] | None = None) -> int:
     return exit_status(work)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = tool_parser(
-        "deployment.client",
-        "Prints the models that a server has ready, with their columns or tensors, or the scores "
-        "of rows, or the items that it recommends.",
-    )
-    add = parser.add_argument
-    add("--url", default="127.0.0.1:8001", help="host:port of the server's gRPC")
-    add("--model_name", "--model", help="only this model")
-    add("--describe", action="store_true", help="print an example of each column, and of a request")
-    add(
-        "--rows",
-        help="score the raw rows of a file or folder: .csv, .tsv, .txt, .json, .jsonl or .parquet",
-    )
-    add("--json", help='score a raw row like {"city": "Bern", "price": 12.5}, or a list of rows')
-    return parser
-
-
-def _print_models(flags: argparse.Namespace) -> None:
+def _print_models(flags: ClientOptions) -> None:
     with Client(flags.url, flags.model_name or "") as client:
         names = [flags.model_name] if flags.model_name else client.ready_models()
     host, _, port = flags.url.rpartition(":")

@@ -21,8 +21,8 @@ from tritonclient.utils import (
     triton_to_np_dtype,
 )
 
+from config.flag import Rules
 from deployment.client.served_tensors import NATIVE, ServedTensors
-from deployment.option_checks import check_ranges
 from deployment.serving.interface import ENCODED, LOGITS, SCORES
 from deployment.serving.scorer import sigmoid
 
@@ -94,7 +94,7 @@ class Client(contextlib.AbstractContextManager):
         version: str = "",
         tensors: ServedTensors = NATIVE,
     ):
-        check_ranges({"in_flight": in_flight}, {"in_flight": 1})
+        Rules(at_least=1).check_value("in_flight", in_flight)
         if not _URL.fullmatch(url):
             raise ValueError(
                 f"--url: expected host:port of the server's gRPC, like 127.0.0.1:8001, got {url}"

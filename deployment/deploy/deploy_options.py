@@ -1,16 +1,15 @@
 """Flags of `python -m deployment.deploy` and their rules."""
 
-import argparse
-import dataclasses
+import functools
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
+from config.command import CommandOptions, parse_variant, refuse, separated
+from config.flag import excludes, flag, requires
 from deployment.artifacts.table_files import INT8, NONE, QUANTIZATIONS
-from deployment.option_checks import distinct_integers, refuse
 from deployment.serving.interface import DENSE, SPARSE, UNKNOWN_IS_ERROR, UNKNOWN_IS_ZERO
 from deployment.triton.repository import check_name
 from deployment.triton.tensorrt import ONNX, SAVED_MODEL, TRT, check_precision
-from runtime.options import check_limits, flag
 
 LOCAL, TENSORFLOW, HPS = "local", "tensorflow", "hps"
 # Tensors of requests and answers: those of this toolkit, or those of NVIDIA's deployment.
@@ -22,9 +21,18 @@ _MAX_INT32, _MAX_UINT64 = 2**31 - 1, 2**64 - 1  # of the fields of Triton's mess
 _PART_NAME = "name of the part of an ensemble (default: NAME_"
 
 
+_backend_flag = functools.partial(
+    flag,
+    help_text="the server: local, Triton's Python backend on the CPU, with onnxruntime or OpenVINO "
+    "and tables that all instances share (default); tensorflow, SavedModels of the tables and "
+    "TensorRT on a GPU; hps, Merlin's hierarchical parameter server and TensorRT",
+    choices=(LOCAL, TENSORFLOW, HPS),
+)
+
+
 @dataclass(frozen=True)
-class DeployOptions:
-    """Flags of one deployment. Those that only some deployments read default to None.
+class DeployOptions(CommandOptions):
+    """Flags of a deployment to any backend; each backend has a class of all of its flags.
 
     Raises:
         ValueError: a value out of range, or flags that contradict each other.
@@ -39,13 +47,7 @@ class DeployOptions:
     )
     model_name: str | None = flag(None, "(default: the recipe's name)")
     model_version: int = flag(1, "version folder of the model", at_least=1, at_most=_MAX_INT32)
-    backend: str = flag(
-        LOCAL,
-        "the server: local, Triton's Python backend on the CPU, with onnxruntime or OpenVINO "
-        "and tables that all instances share (default); tensorflow, SavedModels of the tables and "
-        "TensorRT on a GPU; hps, Merlin's hierarchical parameter server and TensorRT",
-        choices=(LOCAL, TENSORFLOW, HPS),
-    )
+    backend: str = _backend_flag(LOCAL)
     tensors: str = flag(
         NATIVE,
         "tensors of requests and answers: native, int64 ids and scores (default); nvidia, "
@@ -65,19 +67,11 @@ class DeployOptions:
         "fill missing numbers of raw requests where the training's data had none: with 'mean', of "
         "the training, 0 or another value (default: a bad request)",
     )
-    monolithic: bool = flag(False, "one model in place of an ensemble (not hps)")
-    cpu: bool | None = flag(None, "all models run on the CPU (tensorflow)", read_by=(TENSORFLOW,))
     precision: str = flag(
         "fp32",
         "of the dense part (default fp32). local: fp16 and bf16 by OpenVINO. On a GPU bf16 "
         "needs trtexec here",
         choices=PRECISIONS,
-    )
-    quantize_tables: str = flag(
-        NONE,
-        "store rows of tables as float16, or as int8 with a float32 scale for each row "
-        "(default none, float32); reports the AUC before and after (not hps)",
-        choices=QUANTIZATIONS,
     )
     check_rows: int | None = flag(
         None,
@@ -96,68 +90,24 @@ class DeployOptions:
     dynamic_batching: bool = flag(
         True,
         "batch waiting requests (default yes; hps and a monolithic SavedModel never do)",
-        action=argparse.BooleanOptionalAction,
-    )
-    max_queue_delay_us: int | None = flag(
-        None,
-        "time that a request waits for others (default 0)",
-        at_least=0,
-        at_most=_MAX_UINT64,
-        read_by=(LOCAL, TENSORFLOW),
     )
     instances: int = flag(
         1, "concurrent copies of each model, or per GPU", at_least=1, at_most=_MAX_INT32
     )
-    threads_per_instance: int | None = flag(
-        None, "0: the cores divided by the copies (0; local)", at_least=0, read_by=(LOCAL,)
-    )
     execution_env: str | None = flag(
         None, "Python environment of the models, as the server sees it"
     )
-    device_memory_gb: float | None = flag(
-        None, "budget for tables on a GPU (0; tensorflow)", at_least=0, read_by=(TENSORFLOW,)
-    )
-    gpus: tuple[int, ...] | None = flag(
-        None,
-        "GPUs with copies of the models, like 0,1, each with the tables that TensorFlow has "
-        "on the host once more (default 0; not local)",
-        at_least=0,
-        at_most=_MAX_INT32,
-        read_by=(TENSORFLOW, HPS),
-        type=distinct_integers,
-    )
-    gpu_cache_share: float | None = flag(
-        None, "share of rows on a GPU (default 0.5; hps)", at_least=1e-6, at_most=1, read_by=(HPS,)
-    )
-    served_path: str | None = flag(
-        None, "--model_repository as the server of HPS sees it", read_by=(HPS,)
-    )
     overwrite: bool = flag(False, "replace models that this tool wrote")
-    top_items: int | None = flag(
-        None,
-        "answer the N items of highest score of each row, of all items, in place of the score "
-        "of one item (checkpoints of sim and ncf, --monolithic, local)",
-        at_least=1,
-        read_by=(LOCAL,),
-    )
     sparse_model_name: str | None = flag(None, f"{_PART_NAME}sparse)")
     dense_model_name: str | None = flag(None, f"{_PART_NAME}dense)")
-    dense_format: str | None = flag(
-        None,
-        "dense part of an ensemble (tensorflow, hps): trt, TensorRT (default); onnx, "
-        "onnxruntime in fp32 (default with --cpu); tf-savedmodel, TensorFlow",
-        read_by=(TENSORFLOW, HPS),
-        choices=(TRT, ONNX, SAVED_MODEL),
-    )
-    trt_optimal_batch_size: int | None = flag(
-        None, "of TensorRT (default: --max_batch_size)", at_least=1, read_by=(TENSORFLOW, HPS)
-    )
-    fused_embedding: bool | None = flag(
-        None, "store all tables as one, whose rows are the keys of requests (hps, --tensors nvidia)"
-    )
     load_model: bool = flag(False, "let a running server load the models afterwards")
     server_url: str = flag("127.0.0.1:8001", "host:port of that server's gRPC")
     load_model_timeout_s: float = flag(120.0, "limit of the loading (default 120)", at_least=1e-3)
+
+    # On backends without these flags.
+    monolithic = False
+    quantize_tables = NONE
+    max_queue_delay_us = top_items = threads_per_instance = None
 
     @property
     def part_names(self) -> dict[str, str]:
@@ -166,15 +116,9 @@ class DeployOptions:
         return {role: name for role, name in names.items() if name is not None}
 
     @property
-    def served_dense_format(self) -> str:
-        """Returns the format of the dense part on the backends tensorflow and hps."""
-        return self.dense_format or (ONNX if self.cpu else TRT)
-
-    @property
     def has_dense_saved_model(self) -> bool:
         """Returns whether TensorFlow serves the dense part, alone or with the lookups."""
-        is_one = self.backend == TENSORFLOW and self.monolithic
-        return is_one or (self.backend != LOCAL and self.served_dense_format == SAVED_MODEL)
+        return False
 
     @property
     def runs_in_half_precision(self) -> bool:
@@ -184,63 +128,174 @@ class DeployOptions:
         return is_here and self.precision != "fp32"
 
     def __post_init__(self):
+        super().__post_init__()
         for name in (self.model_name, *self.part_names.values()):
             if name is not None:
                 check_name(name)
-        check_limits(self)
-        for field in dataclasses.fields(self):
-            value, backends = getattr(self, field.name), field.metadata["read_by"]
-            if backends and value is not None and self.backend not in backends:
-                raise ValueError(
-                    f"--{field.name} {value}: the backend {self.backend} does not read it, only "
-                    f"{' and '.join(backends)} do: leave the flag out"
-                )
-        refuse(self._contradictions_of_parts() | self._contradictions())
-        if self.backend != LOCAL and not self.monolithic and self.served_dense_format == TRT:
+        refuse(self._contradictions())
+
+    def _contradictions(self) -> dict[str, object]:
+        """Returns a flag and the reason of each contradiction, and whether it holds."""
+        parts = list(self.part_names.values())
+        changed = self.quantize_tables != NONE or self.runs_in_half_precision
+        return {
+            "--sparse_model_name, --dense_model_name: --monolithic is one model": parts
+            and self.monolithic,
+            "--model_name and names of parts: expected different ones": (
+                len({*parts, self.model_name}) <= len(parts)
+            ),
+            "--inputs raw: --tensors nvidia are encoded": (
+                self.tensors == NVIDIA and self.inputs == RAW
+            ),
+            "--check_rows: no score changes without --quantize_tables, or half --precision of "
+            "--backend local or of a SavedModel": self.check_rows is not None and not changed,
+        }
+
+
+@dataclass(frozen=True)
+class _WholeModelOptions(DeployOptions):
+    """Flags of backends that serve tables of any precision, also within one model."""
+
+    monolithic: bool = flag(False, "one model in place of an ensemble")
+    quantize_tables: str = flag(
+        NONE,
+        "store rows of tables as float16, or as int8 with a float32 scale for each row "
+        "(default none, float32); reports the AUC before and after",
+        choices=QUANTIZATIONS,
+    )
+    max_queue_delay_us: int | None = flag(
+        None,
+        "time that a request waits for others (default 0)",
+        at_least=0,
+        at_most=_MAX_UINT64,
+        needs=(requires("dynamic_batching"),),
+    )
+
+
+@dataclass(frozen=True)
+class LocalOptions(_WholeModelOptions):
+    """Flags of a deployment to Triton's Python backend."""
+
+    threads_per_instance: int | None = flag(
+        None, "0: the cores divided by the copies (0)", at_least=0
+    )
+    top_items: int | None = flag(
+        None,
+        "answer the N items of highest score of each row, of all items, in place of the score "
+        "of one item (checkpoints of sim and ncf, --monolithic)",
+        at_least=1,
+        needs=(requires("monolithic"),),
+    )
+
+
+@dataclass(frozen=True)
+class _GpuOptions(DeployOptions):
+    """Flags of backends whose dense part runs on GPUs."""
+
+    gpus: tuple[int, ...] | None = flag(
+        None,
+        "GPUs with copies of the models, like 0,1, each with the tables that TensorFlow has "
+        "on the host once more (default 0)",
+        at_least=0,
+        at_most=_MAX_INT32,
+        parse=separated(int),
+    )
+    dense_format: str | None = flag(
+        None,
+        "dense part of an ensemble: trt, TensorRT (default); onnx, "
+        "onnxruntime in fp32 (default with --cpu); tf-savedmodel, TensorFlow",
+        needs=(excludes("monolithic"),),
+        choices=(TRT, ONNX, SAVED_MODEL),
+    )
+    trt_optimal_batch_size: int | None = flag(
+        None, "of TensorRT (default: --max_batch_size)", at_least=1
+    )
+
+    cpu = None  # on backends without this flag
+
+    @property
+    def served_dense_format(self) -> str:
+        """Returns the format of the dense part."""
+        return self.dense_format or (ONNX if self.cpu else TRT)
+
+    @property
+    def has_dense_saved_model(self) -> bool:
+        return self.monolithic or self.served_dense_format == SAVED_MODEL
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.monolithic and self.served_dense_format == TRT:
             check_precision(self.precision)
 
-    def _contradictions_of_parts(self) -> dict[str, object]:
-        """Returns a flag and the reason of each contradiction, and whether it holds."""
-        one, on_cpu, optimal = self.monolithic, self.cpu, self.trt_optimal_batch_size
-        parts, has_plan = list(self.part_names.values()), self.served_dense_format == TRT
-        names, device = {*parts, self.model_name}, self.device_memory_gb
+    def _contradictions(self) -> dict[str, object]:
+        optimal = self.trt_optimal_batch_size or 0
+        has_plan = self.served_dense_format == TRT and not self.monolithic
+        is_zero = self.unknown_ids == UNKNOWN_IS_ZERO
+        return super()._contradictions() | {
+            "--trt_optimal_batch_size: no TensorRT plan": optimal and not has_plan,
+            "--trt_optimal_batch_size: above --max_batch_size": optimal > self.max_batch_size,
+            "--unknown_ids zero: with --tensors nvidia no model checks requests": (
+                is_zero and self.tensors == NVIDIA
+            ),
+        }
+
+
+@dataclass(frozen=True)
+class TensorFlowOptions(_WholeModelOptions, _GpuOptions):
+    """Flags of a deployment to SavedModels of the tables, and TensorRT."""
+
+    backend: str = _backend_flag(TENSORFLOW)
+    cpu: bool | None = flag(None, "all models run on the CPU")
+    device_memory_gb: float | None = flag(None, "budget for tables on a GPU (0)", at_least=0)
+
+    def _contradictions(self) -> dict[str, object]:
+        device, on_cpu = self.device_memory_gb, self.cpu
         on_gpus = device or self.gpus is not None
-        return {
-            "--top_items: the recommender needs --monolithic": self.top_items and not one,
-            "--sparse_model_name, --dense_model_name: --monolithic is one model": parts and one,
-            "--model_name and names of parts: expected different ones": len(names) <= len(parts),
-            "--dense_format: --monolithic is one SavedModel": self.dense_format and one,
+        return super()._contradictions() | {
             "--cpu: TensorRT runs on GPUs only": on_cpu and self.dense_format == TRT,
-            "--trt_optimal_batch_size: no TensorRT plan": optimal and (one or not has_plan),
-            "--trt_optimal_batch_size: above --max_batch_size": (optimal or 0)
-            > self.max_batch_size,
             "--cpu: no table on a GPU for --device_memory_gb and --gpus": on_cpu and on_gpus,
             "--device_memory_gb: no int8 on a GPU": device and self.quantize_tables == INT8,
             "--gpus: --device_memory_gb places tables on GPU 0; see CUDA_VISIBLE_DEVICES": (
                 device and self.gpus not in (None, (0,))
             ),
+            "--no-dynamic_batching: Triton batches for SavedModels and plans anyway": (
+                not self.dynamic_batching
+            ),
         }
 
+
+@dataclass(frozen=True)
+class HpsOptions(_GpuOptions):
+    """Flags of a deployment to Merlin's hierarchical parameter server, and TensorRT."""
+
+    backend: str = _backend_flag(HPS)
+    gpu_cache_share: float | None = flag(
+        None, "share of rows on a GPU (default 0.5)", at_least=1e-6, at_most=1
+    )
+    served_path: str | None = flag(None, "--model_repository as the server of HPS sees it")
+    fused_embedding: bool | None = flag(
+        None, "store all tables as one, whose rows are the keys of requests (--tensors nvidia)"
+    )
+
     def _contradictions(self) -> dict[str, object]:
-        hps, nvidia = self.backend == HPS, self.tensors == NVIDIA
-        quantized, waits = self.quantize_tables != NONE, self.dynamic_batching
-        changed = quantized or self.runs_in_half_precision
-        checked, fused = self.check_rows is not None, self.fused_embedding is not None
-        unchecked = nvidia and self.backend != LOCAL
-        return {
-            "--inputs raw: --tensors nvidia are encoded": nvidia and self.inputs == RAW,
-            "--check_rows: no score changes without --quantize_tables, or half --precision of "
-            "--backend local or of a SavedModel": checked and not changed,
-            "--max_queue_delay_us: --no-dynamic_batching": self.max_queue_delay_us and not waits,
+        return super()._contradictions() | {
             "--fused_embedding: it is for --backend hps --tensors nvidia": (
-                fused and not (hps and nvidia)
-            ),
-            "--unknown_ids zero: with --tensors nvidia no model checks requests": (
-                unchecked and self.unknown_ids == UNKNOWN_IS_ZERO
-            ),
-            "--monolithic: --backend hps does lookups alone": hps and self.monolithic,
-            f"--quantize_tables {self.quantize_tables}: HPS has float32 rows": hps and quantized,
-            "--no-dynamic_batching: Triton batches for SavedModels and plans anyway": (
-                self.backend == TENSORFLOW and not waits
+                self.fused_embedding is not None and self.tensors != NVIDIA
             ),
         }
+
+
+BACKENDS = {LOCAL: LocalOptions, TENSORFLOW: TensorFlowOptions, HPS: HpsOptions}
+
+
+def parse(argv: list[str]) -> DeployOptions:
+    """Reads the command line; raises ValueError as `DeployOptions` does."""
+    return parse_variant(
+        BACKENDS,
+        "backend",
+        argv,
+        "deployment.deploy",
+        "Writes a trained model of any recipe as models of Triton Inference Server: lookups, the "
+        "dense part, and an ensemble of both, or one model. They appear in the repository when all "
+        "of them are complete.",
+    )

@@ -1,6 +1,5 @@
 """Comparison of a served model with the trained one, over the same rows."""
 
-import argparse
 import contextlib
 import itertools
 import math
@@ -14,6 +13,7 @@ import numpy as np
 
 from deployment.client.evaluation_requests import LabelledRequest, labelled_requests
 from deployment.client.served_tensors import ServedTensors, served_tensors
+from deployment.evaluate_accuracy.options import AccuracyOptions
 from deployment.model.data_set import described
 from deployment.model.served_model import serving_spec_of
 from deployment.model.serving_spec import ServingSpec
@@ -89,12 +89,12 @@ class ScoreMetrics:
         return hits | log_loss
 
 
-def evaluate(options: argparse.Namespace) -> int:
+def evaluate(options: AccuracyOptions) -> int:
     """Evaluates a served model, and prints the result; returns the exit status."""
     trained = described(options)
     split = split_of(trained, options.eval_mapping)
     rows = evaluation_rows(trained, options.batch_size, split or "auto")
-    requests = labelled_requests(trained, rows, options.max_rows)
+    requests = labelled_requests(trained, rows, options.num_rows)
     name = options.model_name or trained.recipe
     metrics = _metrics(trained, rows, options.auc_thresholds)
     with _scorer(options, name, serving_spec_of(trained)) as (score, latencies_s):
@@ -189,7 +189,7 @@ def measure(
     return EvaluationResult(metrics.result(), every, len(scores), elapsed_s, latencies_s)
 
 
-def measure_trained(trained: TrainedModel, rows, options: argparse.Namespace) -> EvaluationResult:
+def measure_trained(trained: TrainedModel, rows, options: AccuracyOptions) -> EvaluationResult:
     """Scores the samples with the checkpoint's model in TensorFlow."""
     from nn.metrics.predictor import predict
 
@@ -200,7 +200,7 @@ def measure_trained(trained: TrainedModel, rows, options: argparse.Namespace) ->
             # --max_rows may end within a batch.
             yield scores[: len(next(iter(arrays.values()))), None]
 
-    requests = labelled_requests(trained, rows, options.max_rows)
+    requests = labelled_requests(trained, rows, options.num_rows)
     return measure(requests, score, _metrics(trained, rows, options.auc_thresholds))
 
 
@@ -210,7 +210,7 @@ def _metrics(trained: TrainedModel, rows, auc_thresholds: int | None) -> ScoreMe
 
 
 @contextlib.contextmanager
-def _scorer(options: argparse.Namespace, name: str, serving_spec: ServingSpec):
+def _scorer(options: AccuracyOptions, name: str, serving_spec: ServingSpec):
     """Yields a function from requests to scores, and the list of seconds that it fills."""
     if options.model:
         from deployment.serving.scorer import RequestScorer

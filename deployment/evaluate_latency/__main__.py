@@ -6,15 +6,17 @@
 Dynamic batching scores the rows of requests that wait together (`rows_per_execution`).
 """
 
-import argparse
 import itertools
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 import numpy as np
 
+from config.command import parse, separated
+from config.flag import flag
 from deployment import nvidia_flags
 from deployment.client import perf_analyzer
 from deployment.client.client import Client
@@ -24,40 +26,61 @@ from deployment.client.drawn_rows import drawn_rows
 from deployment.client.latency_statistics import Measurement, table, write_csv, write_original_csv
 from deployment.client.served_tensors import served_tensors
 from deployment.model.serving_spec import ServingSpec
-from deployment.option_checks import (
-    add_request_flags,
-    check_ranges,
-    check_writable,
-    distinct_integers,
-)
+from deployment.request_options import RequestOptions
 from deployment.triton.model_folders import entry_interface
 from runtime.cli import exit_status
-from runtime.options import tool_parser
+from runtime.files.outputs import check_writable
 
 AUTO, PERF_ANALYZER, OWN = "auto", "perf_analyzer", "own"
 
-_MINIMUM = {
-    "requests": 1,
-    "batch_sizes": 1,
-    "concurrency": 1,
-    "seconds": 1e-6,
-    "warmup_seconds": 0,
-    "wait_s": 0,
-    "timeout_s": 1e-6,
-    "num_benchmark_samples": 1,
-}
 _MAX_ROWS = 65_536  # of all requests, unless a single one has more
 _MAX_CONCURRENCY = 1024  # each request in flight has its own thread and connection
 
 
-def evaluate(options: argparse.Namespace) -> None:
+@dataclass(frozen=True, kw_only=True)
+class LatencyOptions(RequestOptions):
+    """Served models, rows, settings and reports of a measurement.
+
+    Raises:
+        ValueError: a value out of range.
+    """
+
+    model_name: str = flag(MISSING, "of the served model; several: a,b")
+    url: str = flag("127.0.0.1:8001", "host:port of the server's gRPC")
+    model_repository: str | None = flag(
+        None, "served repository, whose interface limits random ids", metavar="DIR"
+    )
+    num_benchmark_samples: int | None = flag(
+        None, f"rows of all requests (default {_MAX_ROWS:,})", at_least=1
+    )
+    model_version: str | None = flag(None, "version of the model (default: the newest)")
+    batch_sizes: tuple[int, ...] = flag(
+        (1, 64, 2048), "rows per request", parse=separated(int), at_least=1
+    )
+    concurrency: tuple[int, ...] = flag(
+        (1,), "requests in flight", parse=separated(int), at_least=1, at_most=_MAX_CONCURRENCY
+    )
+    seconds: float = flag(3.0, "of a measurement, after its warm-up", at_least=1e-6)
+    warmup_seconds: float = flag(1.0, "of each measurement", at_least=0)
+    requests: int = flag(100, "of a measurement at least", at_least=1)
+    timeout_s: float | None = flag(None, "limit of a measurement", at_least=1e-6)
+    client: str = flag(
+        AUTO,
+        "client; auto: perf_analyzer if it starts and prepares requests within seconds (batch "
+        "size^2 x concurrency up to 8 million), else our own client",
+        choices=(AUTO, PERF_ANALYZER, OWN),
+    )
+    result_path: Path | None = flag(None, "CSV file with the columns of NVIDIA's tool, too")
+    output: Path = flag(Path("runs/latency"), "path of the CSV file, less suffix")
+
+
+def evaluate(options: LatencyOptions) -> None:
     """Measures the models, writes `latency.csv`, and prints a table.
 
     Several models are measured alternately, setting by setting, so that other load on the machine
     affects all of them.
     """
     models, largest = options.model_name.split(","), max(options.batch_sizes)
-    check_ranges(vars(options), _MINIMUM, {"concurrency": _MAX_CONCURRENCY})
     if not all(models) or len(set(models)) < len(models):
         raise ValueError(
             "--model_name: expected a name, or different ones like a,b, got " + options.model_name
@@ -98,7 +121,7 @@ def evaluate(options: argparse.Namespace) -> None:
 class _MeasuredModel:
     def __init__(
         self,
-        options: argparse.Namespace,
+        options: LatencyOptions,
         model: str,
         rows: Mapping[str, np.ndarray],
         serving_spec: ServingSpec | None,
@@ -127,7 +150,7 @@ class _MeasuredModel:
     def measure(
         self,
         client: str,
-        options: argparse.Namespace,
+        options: LatencyOptions,
         batch_size: int,
         concurrency: int,
     ) -> Measurement:
@@ -188,7 +211,7 @@ def _client(name: str) -> str:
 
 
 def _rows(
-    options: argparse.Namespace, model: str, largest: int
+    options: LatencyOptions, model: str, largest: int
 ) -> tuple[Mapping[str, np.ndarray], ServingSpec | None]:
     """Returns rows of the data set and its specification, or random rows of the model's interface,
     and None.
@@ -211,7 +234,7 @@ def _rows(
     return drawn_request(interface, num_rows, rng), None
 
 
-def _rows_of_data_set(options: argparse.Namespace, num_rows: int):
+def _rows_of_data_set(options: LatencyOptions, num_rows: int):
     """First evaluation rows of the model, repeated if there are fewer, and their specification."""
     from deployment.client.evaluation_requests import labelled_requests
     from deployment.model.data_set import described
@@ -226,49 +249,13 @@ def _rows_of_data_set(options: argparse.Namespace, num_rows: int):
     return repeated, serving_spec_of(trained)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = tool_parser(
-        "deployment.evaluate_latency",
-        "Measures latency and throughput of served models.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    add = parser.add_argument
-    add("--model_name", required=True, help="of the served model; several: a,b")
-    add("--url", default="127.0.0.1:8001", help="host:port of the server's gRPC")
-    add("--model_repository", help="served repository, whose interface limits random ids")
-    add_request_flags(parser)
-    parser.set_defaults(feature_spec="feature_spec.yaml", dataset_type="tf_raw")
-    add("--num_benchmark_samples", type=int, help=f"rows of all requests (None: {_MAX_ROWS:,})")
-    add("--model_version", help="version of the model (None: the newest)")
-    sizes = {"type": distinct_integers, "metavar": "N,..."}
-    add("--batch_sizes", **sizes, default="1,64,2048", help="rows per request")
-    add("--concurrency", **sizes, default="1", help=f"requests in flight, to {_MAX_CONCURRENCY:,}")
-    add("--seconds", type=float, default=3.0, help="of a measurement, after its warm-up")
-    add("--warmup_seconds", type=float, default=1.0, help="of each measurement")
-    add("--requests", type=int, default=100, help="of a measurement at least")
-    add("--timeout_s", type=float, help="limit of a measurement")
-    add(
-        "--client",
-        default=AUTO,
-        choices=(AUTO, PERF_ANALYZER, OWN),
-        help="client; auto: perf_analyzer if it starts and prepares requests within seconds (batch "
-        "size^2 x concurrency up to 8 million), else our own client",
-    )
-    add("--result_path", type=Path, help="CSV file with the columns of NVIDIA's tool, too")
-    add(
-        "--output",
-        type=Path,
-        default=Path("runs/latency"),
-        help="path of the CSV file, less suffix",
-    )
-    return parser
-
-
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0, 2 after an error, 130 after Ctrl-C."""
 
     def work() -> None:
-        evaluate(_parser().parse_args(nvidia_flags.LATENCY.translate(argv)))
+        arguments = nvidia_flags.LATENCY.translate(argv)
+        text = "Measures latency and throughput of served models."
+        evaluate(parse(LatencyOptions, arguments, "deployment.evaluate_latency", text))
 
     return exit_status(work)
 

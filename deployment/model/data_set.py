@@ -1,16 +1,16 @@
 """Samples to evaluate a model that is served; of DLRM and DCNv2 also without a checkpoint."""
 
-import argparse
 from pathlib import Path
 
 from config import Config
 from deployment.model.trained_model import DLRM, TrainedModel, open_checkpoint
+from deployment.request_options import RequestOptions
 from recipes import ctr
 from recipes.from_flags import load_feature_spec
 
 
-def described(flags: argparse.Namespace) -> TrainedModel:
-    """Describes the data set of `option_checks.add_request_flags`: without a checkpoint, a folder
+def described(flags: RequestOptions) -> TrainedModel:
+    """Describes the data set of a command: without a checkpoint, a folder
     with a feature spec, as that of a model without weights.
 
     Raises:

@@ -7,7 +7,6 @@
 The scores equal those of the server.
 """
 
-import argparse
 import contextlib
 import itertools
 import os
@@ -18,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.spec.data_set_files import SPEC_FILE
-from deployment.option_checks import check_ranges, refuse
+from config.flag import Rules
 from deployment.predict.folder_input import FolderInput
+from deployment.predict.options import LOCAL, SPARK, PredictOptions, parse
 from deployment.predict.row_scorer import (
     BadRow,
     RowScorer,
@@ -32,46 +31,44 @@ from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest
 from deployment.serving.scorer import RequestScorer
 from deployment.triton.model_folders import ModelFolders, find_model
-from preproc.checks.report import STRICT_HELP, Report
+from preproc.checks.report import Report
 from preproc.engines import environment
-from preproc.engines.memory import parse_bytes
 from runtime.cli import exit_status
 from runtime.cluster.signals import interrupted_by_sigterm, raise_if_interrupted
 from runtime.files.predictions import Fields, check_writable, open_predictions
-from runtime.options import tool_parser
-
-LOCAL, SPARK = "local", "spark"  # engines
-_MEMORY = {LOCAL: "1GB", SPARK: "4GB"}
 
 Write = Callable[..., None]
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0 if all rows were scored, see `exit_status`."""
-    flags = _parser().parse_args(argv)
-    if flags.engine == SPARK and argv is None:
-        environment.enter(SPARK, "deployment.predict")
-    state = "nothing was written to --output" if flags.output else "the table on stdout is partial"
+
+    def work() -> None:
+        options = parse(argv)
+        if options.engine == SPARK and argv is None:
+            environment.enter(SPARK, "deployment.predict")
+        score(options)
+
+    arguments = sys.argv[1:] if argv is None else argv
+    has_output = any(argument.partition("=")[0] == "--output" for argument in arguments)
+    state = "nothing was written to --output" if has_output else "the table on stdout is partial"
     with interrupted_by_sigterm():
-        return exit_status(lambda: score(flags), f"interrupted; {state}")
+        return exit_status(work, f"interrupted; {state}")
 
 
-def score(flags: argparse.Namespace) -> None:
+def score(flags: PredictOptions) -> None:
     """Scores the rows of an input."""
-    check_ranges(vars(flags), {"threads": 0})
-    is_data_set = os.path.isfile(os.path.join(flags.input, SPEC_FILE))
-    _check_flags(flags, is_data_set)
     if flags.output and flags.engine == LOCAL:
         check_writable(flags.output, "--output")  # before the work
     started = time.perf_counter()
     model = find_model(flags.model)
     limit = interfaces.read(model.folder).max_batch_size
-    check_ranges(vars(flags), {"batch_size": 1}, {"batch_size": limit})
+    Rules(at_least=1, at_most=limit).check_value("batch_size", flags.batch_size)
     if flags.engine == SPARK:
         environment.require_spark(LOCAL)
         from deployment.predict.spark_scores import score_on_spark as work
     else:
-        work = _score_data_set if is_data_set else _score_table
+        work = _score_data_set if flags.is_data_set else _score_table
     num_rows, notes, checks = work(flags, model)
     folders = " and ".join(str(folder) for folder in model if folder is not None)
     report = f"{num_rows:,} rows scored in {time.perf_counter() - started:.1f} s by {folders}"
@@ -79,35 +76,7 @@ def score(flags: argparse.Namespace) -> None:
     print(report, file=sys.stdout if flags.output else sys.stderr)
 
 
-def _check_flags(flags: argparse.Namespace, is_data_set: bool) -> None:
-    on_spark, engine = flags.engine == SPARK, f"--engine {flags.engine}"
-    refuse(
-        {
-            "--engine spark: expected --output, a folder (.parquet or .csv)": on_spark
-            and not flags.output,
-            "--engine spark: expected a table as --input, got a data set": on_spark and is_data_set,
-            "--keep: expected --output, .parquet or .csv": flags.keep and not flags.output,
-        }
-    )
-    unread = {} if on_spark else dict.fromkeys(("master", "spark_conf"), engine)
-    if is_data_set:
-        unread |= dict.fromkeys(
-            ("keep", "on_bad_line", "memory_limit", "no_header", "strict"), "a data set as --input"
-        )
-    else:
-        unread["split"] = "a table as --input"
-    if on_spark and not (flags.master or "local").startswith("local"):
-        unread |= dict.fromkeys(("threads", "memory_limit"), f"--master {flags.master}")
-    for name, reader in unread.items():
-        if getattr(flags, name):
-            flag = {"split": "mapping"}.get(name, name)
-            raise ValueError(f"--{flag}: {reader} does not read it; leave it out")
-    flags.keep = flags.keep.split(",") if flags.keep else []
-    flags.on_bad_line = flags.on_bad_line or "fail"
-    flags.memory_limit_bytes = parse_bytes(flags.memory_limit or _MEMORY[flags.engine])
-
-
-def _score_table(flags: argparse.Namespace, model: ModelFolders) -> tuple[int, list[str], Report]:
+def _score_table(flags: PredictOptions, model: ModelFolders) -> tuple[int, list[str], Report]:
     from deployment.predict.rows import open_rows
 
     scorer = RowScorer(model, flags.threads, flags.batch_size)
@@ -137,11 +106,9 @@ def _score_table(flags: argparse.Namespace, model: ModelFolders) -> tuple[int, l
     return first_row, remarks(scorer.unknown, scorer.long_lists, rows.ignored), report
 
 
-def _score_data_set(
-    flags: argparse.Namespace, model: ModelFolders
-) -> tuple[int, list[str], Report]:
+def _score_data_set(flags: PredictOptions, model: ModelFolders) -> tuple[int, list[str], Report]:
     scorer = RequestScorer(model.folder, flags.threads, model.dense_folder)
-    rows = FolderInput(flags.input, flags.split, scorer.interface)
+    rows = FolderInput(flags.input, flags.mapping, scorer.interface)
     _check_differs(flags.output, rows.paths)
     with _open_output(flags.output, rows.num_rows) as write:
         for batch in rows.requests(flags.batch_size or scorer.interface.max_batch_size):
@@ -181,73 +148,6 @@ def _open_output(path: str | None, num_rows: int, fields: Fields = ()) -> Iterat
         next_row += len(scores)
 
     yield write
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = tool_parser(
-        "deployment.predict",
-        "Scores the rows of a table or a data set by a deployed model, without a server.",
-        epilog="A table has the columns of the model's encoder, as the file that the data set was "
-        "made from; others are ignored. The columns of a model without an encoder are its "
-        "features, with ids and numbers as in training. A list is a list in Parquet and JSON, and "
-        "separated by ';' in text. Rows are counted from 0 in the output, and from 1 in messages.",
-    )
-    add = parser.add_argument
-    add("--model", required=True, help="repository with one model, model's or version folder")
-    add(
-        "--input",
-        required=True,
-        help="raw rows: what preproc.transcode reads, a file (.csv, .tsv, .parquet, .jsonl; text "
-        "also .gz or .zst) or a folder of such files; or the folder of an encoded data set in "
-        "split binaries",
-    )
-    add(
-        "--mapping",
-        dest="split",
-        help="split of a data set's folder, e.g. test (default: the only one)",
-    )
-    add(
-        "--output",
-        help="file for the scores: .csv or .parquet (columns row and score), or .npy (float32 "
-        "[rows]); it appears when it is complete (default: stdout, as CSV, some 65,000 rows at a "
-        "time: after a bad row, with exit status 2, earlier scores are there)",
-    )
-    add("--keep", metavar="A,B", help="columns of --input that are written before the scores")
-    add(
-        "--on_bad_line",
-        choices=("fail", "skip"),
-        help="fail (default) at a line of text that is not a row, or skip up to 1 %% of them",
-    )
-    add("--strict", action="store_true", help=STRICT_HELP)
-    add(
-        "--no_header",
-        action="store_true",
-        help="a table of CSV without a header: its columns are c1, c2 and so on, as in transcode",
-    )
-    add(
-        "--engine",
-        choices=(LOCAL, SPARK),
-        default=LOCAL,
-        help="local (default): this process; spark: a cluster, for tables of any size; --output is "
-        "a new folder of part files then, which all workers must see",
-    )
-    add("--master", help="of Spark (default: local[--threads], or that of spark-submit)")
-    add(
-        "--spark_conf",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="setting of Spark, repeatable",
-    )
-    add(
-        "--memory_limit",
-        metavar="SIZE",
-        help="memory for the rows of a table (default 1GB), in addition to tables of the model and "
-        "some 350 MB; of a local master of Spark, all of its heap (default 4GB)",
-    )
-    add("--batch_size", type=int, help="maximum rows per batch (default: the model's)")
-    add("--threads", type=int, default=0, help="threads per batch (default: one per core)")
-    return parser
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Scores of a table of any size in part files, which tasks of an engine write."""
 
-import argparse
 import contextlib
 import functools
 import json
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from deployment.predict.options import PredictOptions
 from deployment.predict.row_scorer import (
     BadRow,
     RowScorer,
@@ -36,7 +36,7 @@ from runtime.files.staging import Staging
 from runtime.files.tables import FORMATS, check_suffix
 
 
-def score_on_spark(flags: argparse.Namespace, model: ModelFolders) -> tuple[int, list[str], Report]:
+def score_on_spark(flags: PredictOptions, model: ModelFolders) -> tuple[int, list[str], Report]:
     """Writes the scores of a table to a new folder; returns the number of rows, remarks, checks.
 
     Raises:
@@ -53,7 +53,7 @@ def score_on_spark(flags: argparse.Namespace, model: ModelFolders) -> tuple[int,
             memory_limit_bytes=flags.memory_limit_bytes,
             threads=flags.threads or all_cores(),
             master=flags.master,
-            spark_conf=tuple(flags.spark_conf),
+            spark_conf=flags.spark_conf,
         ) as engine,
     ):
         result = score_parts(flags, engine, model, staging.data)
@@ -62,11 +62,11 @@ def score_on_spark(flags: argparse.Namespace, model: ModelFolders) -> tuple[int,
 
 
 def score_parts(
-    flags: argparse.Namespace, engine: Engine, model: ModelFolders, folder: Path
+    flags: PredictOptions, engine: Engine, model: ModelFolders, folder: Path
 ) -> tuple[int, list[str], Report]:
     """Writes the scores of a table as part files; see `score_on_spark`."""
     suffix, batch_size = Path(flags.output).suffix.lower(), flags.batch_size or 0
-    scorer = PartScorer(model, folder.absolute(), suffix, tuple(flags.keep), batch_size)
+    scorer = PartScorer(model, folder.absolute(), suffix, flags.keep, batch_size)
     raw_rows = RawRows(model.folder, interfaces.read(model.folder))
     columns = dict.fromkeys((*(column.name for column in raw_rows.columns), *flags.keep))
     has_header = not flags.no_header

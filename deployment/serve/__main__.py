@@ -5,23 +5,25 @@
 The server listens on 127.0.0.1 unless another address is given, and writes its log to `--log`.
 """
 
-import argparse
+import functools
 import sys
 import time
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from config.command import CommandOptions, parse
+from config.flag import flag
 from deployment import nvidia_flags
-from deployment.option_checks import check_ranges, check_writable
 from deployment.serve.environment import server_program
 from deployment.serve.server import LOOPBACK, Ports, ServerFailed, StartStopped, running
 from deployment.serving import checksums
 from deployment.triton.config import CONFIG_FILE
 from runtime.cli import exit_status
 from runtime.cluster.signals import StopSignal
-from runtime.options import tool_parser
+from runtime.files.outputs import check_writable
 
 # Exit status: "temporary failure, try again" of sysexits.h, as that of an interrupted training.
 ENDED_BY_ITSELF = 75
@@ -46,7 +48,44 @@ _PLATFORMS = {
 }
 
 
-def serve(options: argparse.Namespace) -> int:
+_port_flag = functools.partial(flag, at_least=0, at_most=65_535)
+_address_flag = functools.partial(flag, LOOPBACK, choices=(LOOPBACK, "0.0.0.0"))
+
+
+@dataclass(frozen=True)
+class ServeOptions(CommandOptions):
+    """Repository, ports and addresses of a server.
+
+    Raises:
+        ValueError: a value out of range.
+    """
+
+    model_repository: str = flag(MISSING, "folder that deployment.deploy wrote", metavar="DIR")
+    http_port: int = _port_flag(8000, "HTTP; 0 is any free port, also below")
+    grpc_port: int = _port_flag(8001, "gRPC, which our clients use")
+    metrics_port: int = _port_flag(8002, "Prometheus metrics, on 127.0.0.1")
+    http_address: str = _address_flag("of HTTP; 0.0.0.0 is unsafe")
+    grpc_address: str = _address_flag("of gRPC")
+    log: str = flag("runs/tritonserver.log", "log file of the server", metavar="FILE")
+    tritonserver: str | None = flag(
+        None, "server program (default: that of `make serve-setup`)", metavar="FILE"
+    )
+
+    @property
+    def ports(self) -> Ports:
+        """Ports of HTTP, gRPC and metrics."""
+        return Ports(self.http_port, self.grpc_port, self.metrics_port)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fixed = [port for port in self.ports if port]
+        if len(set(fixed)) < len(fixed):
+            raise ValueError(
+                f"--http_port, --grpc_port, --metrics_port: expected others than {fixed}"
+            )
+
+
+def serve(options: ServeOptions) -> int:
     """Runs the server until SIGINT or SIGTERM, and stops it.
 
     Returns 0 after a signal; `ENDED_BY_ITSELF`, with a message, if the server or a process of a
@@ -57,25 +96,19 @@ def serve(options: argparse.Namespace) -> int:
             written.
         ServerFailed: the server did not start.
     """
-    ports = Ports(options.http_port, options.grpc_port, options.metrics_port)
-    limits = [f"{name}_port" for name in Ports._fields]
-    check_ranges(vars(options), dict.fromkeys(limits, 0), dict.fromkeys(limits, 65_535))
-    fixed = [port for port in ports if port]
-    if len(set(fixed)) < len(fixed):
-        raise ValueError(f"--http_port, --grpc_port, --metrics_port: expected others than {fixed}")
     repository = Path(options.model_repository)
     if repository.is_dir():  # otherwise `running` reports it
         _check_models(repository, server_program(options.tritonserver).parent / "backends")
         check_writable(Path(options.log), "--log")
-    for flag, risk in _RISKS.items():
-        if getattr(options, flag) != LOOPBACK:
-            print(f"warning: --{flag} {getattr(options, flag)}: {risk}", file=sys.stderr)
+    for name, risk in _RISKS.items():
+        if getattr(options, name) != LOOPBACK:
+            print(f"warning: --{name} {getattr(options, name)}: {risk}", file=sys.stderr)
     with StopSignal() as stop:
         try:
             with running(
                 repository,
                 options.log,
-                ports=ports,
+                ports=options.ports,
                 http_address=options.http_address,
                 grpc_address=options.grpc_address,
                 tritonserver=options.tritonserver,
@@ -151,29 +184,15 @@ def _check_model(folder: Path, backends: Path) -> None:
         )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = tool_parser(
-        "deployment.serve",
-        "Serves a model repository until Ctrl-C or SIGTERM.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    add = parser.add_argument
-    add("--model_repository", required=True, help="folder that deployment.deploy wrote")
-    add("--http_port", type=int, default=8000, help="HTTP; 0 is any free port, also below")
-    add("--grpc_port", type=int, default=8001, help="gRPC, which our clients use")
-    add("--metrics_port", type=int, default=8002, help="Prometheus metrics, on 127.0.0.1")
-    addresses = (LOOPBACK, "0.0.0.0")
-    add("--http_address", default=LOOPBACK, choices=addresses, help="of HTTP; 0.0.0.0 is unsafe")
-    add("--grpc_address", default=LOOPBACK, choices=addresses, help="of gRPC")
-    add("--log", default="runs/tritonserver.log", help="log file of the server")
-    add("--tritonserver", help="server program (default: that of `make serve-setup`)")
-    return parser
-
-
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0 after a signal, `ENDED_BY_ITSELF`, or 2."""
-    flags = _parser().parse_args(nvidia_flags.SERVE.translate(argv))
-    return exit_status(lambda: serve(flags))
+
+    def work() -> int:
+        text = "Serves a model repository until Ctrl-C or SIGTERM."
+        arguments = nvidia_flags.SERVE.translate(argv)
+        return serve(parse(ServeOptions, arguments, "deployment.serve", text))
+
+    return exit_status(work)
 
 
 if __name__ == "__main__":

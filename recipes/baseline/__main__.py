@@ -6,13 +6,15 @@ Settings of the simple models are chosen by validation rows; without a validatio
 tenth of train. Without a test split, the validation rows are evaluated.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 import config as configuration
 from config import Config
+from config.command import CommandOptions, parse
+from config.flag import flag
 from dataloading.formats.split_tfrecords.folder_format import stored_spec
 from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import ITEM_CHANNEL, FeatureSpec
@@ -23,17 +25,34 @@ from recipes.baseline.after_training import check_packages
 from recipes.baseline.comparison import BaselineRow, BaselineTask, click_task
 from recipes.registry import NCF
 from runtime.cli import exit_status
-from runtime.options import check_range, tool_parser
 
 MAX_ROWS = 2_000_000
 
 
+@dataclass(frozen=True)
+class BaselineOptions(CommandOptions):
+    """Data set and checkpoint to compare, and folder of the results."""
+
+    dataset_path: Path = flag(MISSING, "folder of the data set", metavar="DIR")
+    feature_spec: str = flag(SPEC_FILE, "name of its feature spec", metavar="FILE")
+    checkpoint_path: Path | None = flag(
+        None, "checkpoint, or folder of them, of which the best or newest is compared"
+    )
+    output: Path | None = flag(
+        None,
+        "folder of baseline.json and baseline.png (default runs/baseline-NAME)",
+        metavar="DIR",
+    )
+    max_rows: int = flag(
+        MAX_ROWS, "rows of train that simple models are fitted to, at random of more", at_least=100
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the comparison; returns the exit status."""
-    options = _parser().parse_args(argv)
 
     def work() -> None:
-        check_range("max_rows", options.max_rows, 100)
+        options = parse(BaselineOptions, argv, "recipes.baseline", str(__doc__))
         folder = options.output or Path("runs") / f"baseline-{options.dataset_path.resolve().name}"
         compare(
             options.dataset_path,
@@ -44,23 +63,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
 
     return exit_status(work)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = tool_parser(
-        "recipes.baseline", __doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
-    add("--dataset_path", required=True, type=Path, metavar="DIR", help="folder of the data set")
-    text = "name of its feature spec (default %(default)s)"
-    add("--feature_spec", default=SPEC_FILE, metavar="FILE", help=text)
-    text = "checkpoint, or folder of them, of which the best or newest is compared"
-    add("--checkpoint_path", type=Path, metavar="PATH", help=text)
-    text = "folder of baseline.json and baseline.png (default runs/baseline-NAME)"
-    add("--output", type=Path, metavar="DIR", help=text)
-    text = "rows of train that simple models are fitted to, at random of more (default %(default)s)"
-    add("--max_rows", type=int, default=MAX_ROWS, metavar="N", help=text)
-    return parser
 
 
 def compare(

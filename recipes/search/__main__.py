@@ -7,16 +7,43 @@
 A repeated command resumes the search. Flags after -- are those of the recipe, for all trials.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
+from config.command import CommandOptions, parse
+from config.flag import flag
 from recipes.registry import BY_NAME
 from recipes.search.search import Search, run
 from recipes.search.space import SYNTAX, parse_parameters
 from runtime.cli import exit_status
-from runtime.options import tool_parser
+
+
+def _check_name(text: str) -> None:
+    if not text.replace("-", "_").replace(".", "_").isidentifier():
+        raise ValueError(
+            f"--study: expected letters, digits, '_', '-' and '.', not first a digit, got {text!r}"
+        )
+
+
+@dataclass(frozen=True)
+class SearchOptions(CommandOptions):
+    """Recipe, flags to vary, and number of trials."""
+
+    recipe: str = flag(MISSING, "name of the recipe", is_positional=True, choices=tuple(BY_NAME))
+    study: str = flag(MISSING, "name of the search", metavar="NAME", check=_check_name)
+    storage: Path | None = flag(
+        None, "file of SQLite with its trials (default runs/search/NAME.db)", metavar="FILE"
+    )
+    trials: int = flag(50, "trials in all, complete or pruned, of earlier runs too", at_least=1)
+    workers: int = flag(1, "trainings at a time, a process each", at_least=1)
+    param: tuple[str, ...] = flag(
+        (),
+        f"flag to vary, any number of times: {SYNTAX}; choices with commas: A|B",
+        is_repeated=True,
+        metavar="FLAG=KIND:VALUES",
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,9 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     own, flags = argv, list[str]()
     if "--" in argv:
         own, flags = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
-    options = _parser().parse_args(own)
 
     def search() -> None:
+        options = parse(SearchOptions, own, "recipes.search", str(__doc__))
         definition = BY_NAME[options.recipe]
         storage = options.storage or Path("runs/search") / f"{options.study}.db"
         storage.parent.mkdir(parents=True, exist_ok=True)
@@ -44,38 +71,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
 
     return exit_status(search, "interrupted: the same command resumes the search")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = tool_parser(
-        "recipes.search", __doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
-    add("recipe", choices=list(BY_NAME))
-    add("--study", required=True, type=_name, metavar="NAME", help="name of the search")
-    text = "file of SQLite with its trials (default runs/search/NAME.db)"
-    add("--storage", type=Path, metavar="FILE", help=text)
-    text = "trials in all, complete or pruned, of earlier runs too (default %(default)s)"
-    add("--trials", type=_positive, default=50, metavar="N", help=text)
-    text = "trainings at a time, a process each (default %(default)s)"
-    add("--workers", type=_positive, default=1, metavar="N", help=text)
-    text = f"flag to vary, any number of times: {SYNTAX}; choices with commas: A|B"
-    add("--param", action="append", default=[], metavar="FLAG=KIND:VALUES", help=text)
-    return parser
-
-
-def _positive(text: str) -> int:
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"expected at least 1, got {text}")
-    return number
-
-
-def _name(text: str) -> str:
-    if not text or not text.replace("-", "_").replace(".", "_").isidentifier():
-        raise argparse.ArgumentTypeError(
-            f"expected letters, digits, '_', '-' and '.', not first a digit, got {text!r}"
-        )
-    return text
 
 
 if __name__ == "__main__":

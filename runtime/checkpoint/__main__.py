@@ -12,43 +12,65 @@
 PATH is a checkpoint, or a folder of checkpoints, whose newest one is used.
 """
 
-import argparse
 import json
 import sys
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
+from config.command import CommandOptions, parse
+from config.flag import flag
 from runtime.checkpoint import files, reader
 from runtime.checkpoint.folder import Folder, resolve, suggest_previous
 from runtime.checkpoint.nvidia import folders
 from runtime.checkpoint.nvidia.neumf import FILE
 from runtime.checkpoint.weight import matrix_of
 from runtime.files.staging import output_folder
-from runtime.options import tool_parser
+
+
+@dataclass(frozen=True)
+class _CheckpointOptions(CommandOptions):
+    path: str = flag(
+        MISSING, "a checkpoint, or a folder of them", is_positional=True, metavar="PATH"
+    )
+
+
+@dataclass(frozen=True)
+class InspectOptions(_CheckpointOptions):
+    """Prints the content."""
+
+    json: bool = flag(False, "everything, as JSON")
+
+
+@dataclass(frozen=True)
+class VerifyOptions(_CheckpointOptions):
+    """Checks every byte."""
+
+
+@dataclass(frozen=True)
+class CheckpointExportOptions(_CheckpointOptions):
+    """Writes whole arrays as .npy."""
+
+    output: str = flag(MISSING, "new folder to write; of --format torch the file", metavar="PATH")
+    format: str = flag(
+        "npy",
+        "npy: whole arrays; torch: the state_dict of NVIDIA's NCF recipe, only of a NeuMF; "
+        "nvidia: a checkpoint of its DLRM or DCNv2 (needs TensorFlow)",
+        choices=("npy", "torch", "nvidia"),
+    )
+    weights: str = flag("", "only weights with this prefix: sparse/ for the tables")
+
+
+_COMMANDS: dict[str, type[_CheckpointOptions]] = {
+    "inspect": InspectOptions,
+    "verify": VerifyOptions,
+    "export": CheckpointExportOptions,
+}
 
 
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit code: 0 success, 1 damaged, 2 a wrong argument."""
-    parser = tool_parser(
-        "runtime.checkpoint", __doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    texts = {
-        "inspect": "prints the content",
-        "verify": "checks every byte",
-        "export": "writes whole arrays as .npy",
-    }
-    parsers = {n: commands.add_parser(n, help=text, description=text) for n, text in texts.items()}
-    for command in parsers.values():
-        command.add_argument("path", metavar="PATH", help="a checkpoint, or a folder of them")
-    parsers["inspect"].add_argument("--json", action="store_true", help="everything, as JSON")
-    add = parsers["export"].add_argument
-    add("--output", required=True, help="new folder to write; of --format torch the file")
-    text = "npy: whole arrays; torch: the state_dict of NVIDIA's NCF recipe, only of a NeuMF; "
-    text += "nvidia: a checkpoint of its DLRM or DCNv2 (needs TensorFlow)"
-    add("--format", choices=("npy", "torch", "nvidia"), default="npy", help=text)
-    add("--weights", default="", help="only weights with this prefix: sparse/ for the tables")
-    options = parser.parse_args(argv)
     try:
+        options: _CheckpointOptions = parse(_COMMANDS, argv, "runtime.checkpoint", __doc__)
         path = resolve(options.path, "PATH")
         if folders.is_original(path):
             raise ValueError(
@@ -57,11 +79,12 @@ def main(argv: list[str] | None = None) -> int:
             )
         if path.is_file():
             raise ValueError(f"{path} is a file of PyTorch, which torch.load reads")
-        if options.command == "inspect":
+        if isinstance(options, InspectOptions):
             inspect(path, options.json)
-        elif options.command == "verify":
+        elif isinstance(options, VerifyOptions):
             return verify(path)
         else:
+            assert isinstance(options, CheckpointExportOptions)
             with suggest_previous(path, "PATH"):
                 _export(path, Path(options.output), options)
     except files.DamagedCheckpoint as error:
@@ -119,7 +142,7 @@ def verify(path: Path) -> int:
     return 1
 
 
-def _export(path: Path, output: Path, options: argparse.Namespace) -> None:
+def _export(path: Path, output: Path, options: CheckpointExportOptions) -> None:
     if options.format == "torch":
         names = reader.export_neumf(path, output / FILE if output.is_dir() else output)
     else:

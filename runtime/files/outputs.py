@@ -78,13 +78,23 @@ def output_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             partial.unlink(missing_ok=True)
 
 
-def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raises the OSError with which `output_file` would fail to open; creates parent folders."""
-    path = _resolve(path)
-    if not _is_device(path):
-        partial, stream = _open_partial(path)
-        stream.close()
-        partial.unlink()
+def check_writable(path: str | os.PathLike[str], flag: str = "") -> None:
+    """Raises the OSError with which `output_file` would fail to open; creates parent folders.
+
+    With the flag that names the path, the error is a ValueError that names both.
+    """
+    try:
+        file = _resolve(path)
+        if not _is_device(file):
+            partial, stream = _open_partial(file)
+            stream.close()
+            partial.unlink()
+    except OSError as error:
+        if not flag:
+            raise
+        raise ValueError(
+            f"{flag}: {path} cannot be written ({error.strerror}): choose another"
+        ) from None
 
 
 # ---- Folders -------------------------------------------------------------------------------------

@@ -7,58 +7,77 @@
 picture. `dashboard` writes one HTML file with all runs of a folder.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import MISSING, dataclass
 
+from config.command import CommandOptions, parse
+from config.flag import flag
 from runtime.cli import exit_status
 from runtime.logs.compare import draw_curves, read_run, report
 from runtime.logs.dashboard import write_dashboard
-from runtime.options import tool_parser
+
+
+@dataclass(frozen=True)
+class CompareOptions(CommandOptions):
+    """Prints the flags that differ and the metrics of runs.
+
+    Raises:
+        ValueError: the picture is not a PNG file.
+    """
+
+    runs: tuple[str, ...] = flag(
+        MISSING, "folder of a run, or its log", is_positional=True, spaced=True, metavar="RUN"
+    )
+    plot: str | None = flag(None, "picture (.png) of the learning curves", metavar="FILE")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.plot and not self.plot.endswith(".png"):
+            raise ValueError(f"--plot: expected a file name that ends with .png, got {self.plot}")
+
+
+@dataclass(frozen=True)
+class DashboardOptions(CommandOptions):
+    """Writes one HTML file with the runs of a folder."""
+
+    folder: str = flag(MISSING, "folder with runs, at any depth, such as runs", is_positional=True)
+    output: str | None = flag(None, "(default: FOLDER/dashboard.html)", metavar="FILE")
+
+
+_COMMANDS: dict[str, type[CommandOptions]] = {
+    "compare": CompareOptions,
+    "dashboard": DashboardOptions,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status, see `exit_status`."""
-    flags = _parser().parse_args(argv)
-    return exit_status(lambda: flags.work(flags))
+
+    def work() -> None:
+        text = "Compares runs by their logs, and writes a page of them."
+        options: CommandOptions = parse(_COMMANDS, argv, "runtime.logs", text)
+        if isinstance(options, CompareOptions):
+            _compare(options)
+        elif isinstance(options, DashboardOptions):
+            _dashboard(options)
+
+    return exit_status(work)
 
 
-def _compare(flags: argparse.Namespace) -> None:
-    if flags.plot and not flags.plot.endswith(".png"):
-        raise ValueError(f"--plot: expected a file name that ends with .png, got {flags.plot}")
-    records = [read_run(path) for path in flags.runs]
+def _compare(options: CompareOptions) -> None:
+    records = [read_run(path) for path in options.runs]
     print(report(records), flush=True)
-    if flags.plot:
-        draw_curves(flags.plot, records)
-        print(f"\nplot: {flags.plot}")
+    if options.plot:
+        draw_curves(options.plot, records)
+        print(f"\nplot: {options.plot}")
 
 
-def _dashboard(flags: argparse.Namespace) -> None:
-    output = flags.output or f"{flags.folder}/dashboard.html"
-    number, num_unreadable = write_dashboard(flags.folder, output)
+def _dashboard(options: DashboardOptions) -> None:
+    output = options.output or f"{options.folder}/dashboard.html"
+    number, num_unreadable = write_dashboard(options.folder, output)
     note = f"; {num_unreadable:,} logs cannot be read, see the page" if num_unreadable else ""
     print(f"{output}: {number:,} runs{note}")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = tool_parser("runtime.logs", "Compares runs by their logs, and writes a page of them.")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    text = "the flags that differ and the metrics of runs"
-    compare = commands.add_parser(
-        "compare", help=f"print {text}", description=f"Prints {text}.", allow_abbrev=False
-    )
-    add = compare.add_argument
-    add("runs", nargs="+", metavar="RUN", help="folder of a run, or its log")
-    add("--plot", metavar="FILE", help="picture (.png) of the learning curves")
-    compare.set_defaults(work=_compare)
-    text = "one HTML file with the runs of a folder"
-    dashboard = commands.add_parser(
-        "dashboard", help=f"write {text}", description=f"Writes {text}.", allow_abbrev=False
-    )
-    dashboard.add_argument("folder", help="folder with runs, at any depth, such as runs")
-    dashboard.add_argument("--output", metavar="FILE", help="(default: FOLDER/dashboard.html)")
-    dashboard.set_defaults(work=_dashboard)
-    return parser
 
 
 if __name__ == "__main__":

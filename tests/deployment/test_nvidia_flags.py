@@ -5,27 +5,33 @@ import shlex
 
 import pytest
 
+from config.command import parse
 from deployment import nvidia_flags
 from deployment.deploy import __main__ as deploy
-from deployment.deploy.deploy_options import DeployOptions
+from deployment.deploy import deploy_options
 from deployment.evaluate_accuracy import __main__ as evaluate_accuracy
+from deployment.evaluate_accuracy.options import AccuracyOptions
 from deployment.evaluate_latency import __main__ as evaluate_latency
+from deployment.evaluate_latency.__main__ import LatencyOptions
 
-TOOLS = {
-    "deploy": (deploy, nvidia_flags.DEPLOY, "--checkpoint-dir c --model-repository-path m "),
-    "latency": (evaluate_latency, nvidia_flags.LATENCY, "--model-name dlrm "),
-    "accuracy": (evaluate_accuracy, nvidia_flags.ACCURACY, "--model_name dlrm "),
+REQUIRED = {
+    "deploy": "--checkpoint-dir c --model-repository-path m ",
+    "latency": "--model-name dlrm ",
+    "accuracy": "--model_name dlrm --dataset_path d ",
 }
 
 
 def parsed(tool: str, text: str) -> dict:
     """Values of the flags that a command line of NVIDIA's tool means, by name."""
-    module, names, required = TOOLS[tool]
-    options = vars(module._parser().parse_args(names.translate(shlex.split(required + text))))
-    if tool != "deploy":
-        return options
-    checked = DeployOptions(**options)
-    return vars(checked) | {"part_names": checked.part_names}
+    names = {"deploy": nvidia_flags.DEPLOY, "latency": nvidia_flags.LATENCY}
+    argv = names.get(tool, nvidia_flags.ACCURACY).translate(shlex.split(REQUIRED[tool] + text))
+    if tool == "deploy":
+        options = deploy_options.parse(argv)
+        absent = dict.fromkeys(("gpus", "device_memory_gb", "fused_embedding"))
+        return absent | vars(options) | {"part_names": options.part_names}
+    kind = LatencyOptions if tool == "latency" else AccuracyOptions
+    options = parse(kind, argv, tool, "")
+    return vars(options) | {"num_rows": getattr(options, "num_rows", None)}
 
 
 TF, HPS = "--sparse-format tf-savedmodel ", "--sparse-format hps "
@@ -93,7 +99,7 @@ COMMANDS = [
         {"batch_sizes": tuple(2**n for n in range(8, 16)), "concurrency": (1,), "requests": 20}
         | {"seconds": 1.0}
         | {"num_benchmark_samples": 2**18, "url": "127.0.0.1:8001", "timeout_s": None}
-        | {"model_version": None, "dataset_type": "tf_raw", "feature_spec": "feature_spec.yaml"},
+        | {"model_version": None, "dataset_type": None, "feature_spec": None},
     ),
     (
         "latency",
@@ -148,15 +154,10 @@ def test_notes_on_ignored_flags(command, ignored, capsys):
 
 
 def test_limit_of_steps():
-    def checked(*flags):
-        options = evaluate_accuracy._parser().parse_args(["--checkpoint_dir=c", *flags])
-        evaluate_accuracy._check(options)
-        return options
-
-    assert checked("--max_steps=3", "--batch_size=100").max_rows == 300
-    for wrong in (["--max_steps=0"], ["--max_steps=3", "--max_rows=4"]):
+    assert parsed("accuracy", "--max_steps=3 --batch_size=100")["num_rows"] == 300
+    for wrong in ("--max_steps=0", "--max_rows=4 --max_steps=3"):
         with pytest.raises(ValueError, match="--max_steps"):
-            checked(*wrong)
+            parsed("accuracy", wrong)
 
 
 @pytest.mark.parametrize(

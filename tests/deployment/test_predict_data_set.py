@@ -149,4 +149,4 @@ def test_data_sets_that_do_not_fit(tmp_path, clicks, capsys, changes, flags, mes
 def test_flags_of_tables_with_a_data_set(tmp_path, clicks, capsys):
     flags = ["--model", str(clicks), "--input", str(data_set(tmp_path / "data"))]
     assert main([*flags, "--on_bad_line", "skip"]) == 2
-    assert capsys.readouterr().err.startswith("error: --on_bad_line: a data set as --input does")
+    assert capsys.readouterr().err.startswith("error: --on_bad_line is only read with a table")

@@ -1,6 +1,5 @@
 """Scores in part files: those of this process, every row once, also where executors are killed."""
 
-import argparse
 import contextlib
 import csv
 import itertools
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deployment.predict.__main__ import main
+from deployment.predict.options import PredictOptions
 from deployment.predict.spark_scores import score_parts
 from deployment.triton.model_folders import find_model
 from preproc.engines import environment
@@ -92,9 +92,7 @@ def check_parts(folder, num_rows, expected):
 
 def score(tmp_path, model, source, **flags):
     """Runs the tasks in this process."""
-    values = {"input": str(source), "output": "scores.parquet", "keep": [], "batch_size": None}
-    values |= {"strict": False, "no_header": False}
-    options = argparse.Namespace(**{**values, "on_bad_line": "fail", **flags})
+    options = PredictOptions(str(model), str(source), **{"output": "scores.parquet", **flags})
     folder, scratch = tmp_path / "out", tmp_path / "scratch"
     folder.mkdir()
     with open_engine(DUCKDB, scratch, memory_limit_bytes=1 << 28) as engine:
@@ -104,7 +102,15 @@ def score(tmp_path, model, source, **flags):
 
 def test_parts_of_any_engine(tmp_path):
     model, source = write_clicks(tmp_path / "model"), parts(tmp_path / "rows", 3, 50)
-    (num_rows, remarks, _), folder = score(tmp_path, model, source, keep=["user", "name"])
+    (num_rows, remarks, _), folder = score(
+        tmp_path,
+        model,
+        source,
+        keep=(
+            "user",
+            "name",
+        ),
+    )
     assert num_rows == 50 and remarks == []
     assert len(list(folder.iterdir())) == 3
     check_parts(folder, 50, local_scores(model, source, tmp_path))
@@ -115,7 +121,7 @@ def test_parts_of_csv(tmp_path):
     names = [" lead", "trail ", "x,y", "", "\u00e9"]
     lines = [f'"{name}",0,1.5,5,1;1,2,{i}' for i, name in enumerate(names)]
     source.write_text("\n".join([HEADER, *lines]) + "\n")
-    _, folder = score(tmp_path, model, source, output="x.csv", keep=["name"])
+    _, folder = score(tmp_path, model, source, output="x.csv", keep=("name",))
     with open(folder / "part-00000000.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["name"] for row in rows] == names

@@ -128,7 +128,7 @@ def test_columns_of_a_table():
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--rows", "a.csv"], "--rows, --json: expected --model"),
+        (["--rows", "a.csv"], "--rows is only read with --model_name"),
         (["--model", "shop", "--json", "{}", "--describe"], "--json: expected one of them"),
     ],
 )

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from deployment.deploy.deploy_options import DeployOptions
+from deployment.deploy.deploy_options import LocalOptions
 from deployment.deploy.raw_inputs import with_encoder
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import HashBuckets
@@ -23,7 +23,7 @@ def chosen(tmp_path, interface=PLAIN, encoder=ENCODER, **options):
     trained = SimpleNamespace(
         path="model", encoder_folder=None if encoder is None else tmp_path / "encoder"
     )
-    flags = DeployOptions(checkpoint_dir="model", model_repository=tmp_path, **options)
+    flags = LocalOptions(checkpoint_dir="model", model_repository=tmp_path, **options)
     return with_encoder(interface, flags, trained)
 
 

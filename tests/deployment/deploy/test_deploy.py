@@ -16,7 +16,7 @@ from sklearn.metrics import roc_auc_score
 from deployment.artifacts import quantization_check
 from deployment.deploy import __main__ as tool
 from deployment.deploy import deployer
-from deployment.deploy.deploy_options import DeployOptions
+from deployment.deploy.deploy_options import LocalOptions
 from deployment.model.served_model import request_arrays, serving_spec_of
 from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import evaluation_rows, open_checkpoint
@@ -379,11 +379,11 @@ def test_model_without_tables():
     """A model of numerical features alone consists of its dense part."""
     serving_spec = ServingSpec((), (), (), (), ())
     with pytest.raises(ValueError, match="the model has no tables, .*: use --monolithic"):
-        deployer.check_options(serving_spec, DeployOptions("c", Path("r")))
-    quantized = DeployOptions("c", Path("r"), monolithic=True, quantize_tables="int8")
+        deployer.check_options(serving_spec, LocalOptions("c", Path("r")))
+    quantized = LocalOptions("c", Path("r"), monolithic=True, quantize_tables="int8")
     with pytest.raises(ValueError, match="--quantize_tables int8: the model has no tables; leave"):
         deployer.check_options(serving_spec, quantized)
-    deployer.check_options(serving_spec, DeployOptions("c", Path("r"), monolithic=True))
+    deployer.check_options(serving_spec, LocalOptions("c", Path("r"), monolithic=True))
 
 
 def test_unknown_ids_where_zero_is_padding(trained_sim, tmp_path, capsys):

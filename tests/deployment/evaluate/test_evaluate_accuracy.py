@@ -115,9 +115,9 @@ INVALID = """
 --tolerance: --trained --tolerance=-1
 --tolerance: --trained --tolerance=nan
 --wait_s: --wait_s=inf
---model: --model=m --url=u
---model: --model=m --model_name=u
---model: --model=m --wait_s=1
+--url: --model=m --url=u
+--model_name: --model=m --model_name=u
+--wait_s: --model=m --wait_s=1
 --feature_spec: --feature_spec=f.yaml
 --checkpoint_dir absent:
 """

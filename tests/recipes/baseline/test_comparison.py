@@ -112,4 +112,4 @@ def test_refused_paths(data_set, tmp_path, capsys):
     assert "--dataset_path" in capsys.readouterr().err
     assert run(data_set, tmp_path / "out", f"--checkpoint_path={tmp_path}") == 2
     assert run(data_set, tmp_path / "out", "--max_rows=0") == 2
-    assert "--max_rows: expected 100 or more, got 0" in capsys.readouterr().err
+    assert "--max_rows: expected at least 100, got 0" in capsys.readouterr().err
