@@ -1,12 +1,9 @@
 """`python -m preproc.gen_csv`: the files of a simplified spec, with rows to learn from."""
 
 import gzip
-import shutil
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
-import pytest
 import yaml
 
 from dataloading.spec.feature_spec import FeatureSpec
@@ -114,19 +111,6 @@ def test_file_of_two_splits(tmp_path, capsys):
     assert "file 'e.csv' is in the splits 'train' and 'test'" in capsys.readouterr().err
 
 
-def test_file_that_appears_meanwhile(tmp_path, monkeypatch, capsys):
-    (tmp_path / "raw").mkdir()
-
-    def copy(source, target):
-        (tmp_path / "raw/b.csv").write_text("mine")
-        shutil.copyfile(source, target)
-
-    monkeypatch.setattr(gen_csv, "shutil", SimpleNamespace(copyfile=copy))
-    assert generate(tmp_path, SPEC) == 2
-    assert "raw/b.csv" in capsys.readouterr().err
-    assert (tmp_path / "raw/b.csv").read_text() == "mine"
-
-
 def test_compressed_files_of_any_split(tmp_path):
     """Each split has rows of its own, the same in every run."""
     chunks = SPEC["source_spec"]["validation"]
@@ -142,11 +126,3 @@ def test_compressed_files_of_any_split(tmp_path):
     assert dev[1:] != later
     # The seed of other names than train, validation and test never changes.
     assert dev[1] == "0.28100586,0.6200326681137085;1.2986774444580078,55,14;1,0"
-
-
-@pytest.mark.parametrize("size", [1, 2])
-def test_more_files_than_rows(size, tmp_path, capsys):
-    """A file without rows is there, and read."""
-    assert generate(tmp_path, SPEC, "--size", size) == 0
-    assert transcode.main([f"--input={tmp_path / 'raw'}", f"--output={tmp_path / 'made'}"]) == 2
-    assert f"got clicked=0 in all {size} rows" in capsys.readouterr().err

@@ -150,8 +150,3 @@ def test_features_of_the_flags(tmp_path, capsys):
 def test_features_given_twice(tmp_path, capsys, flag):
     assert prepare(tmp_path, {"feature_spec": FEATURES, "channel_spec": CHANNELS}, flag) == 2
     assert "the spec has features; give one of them" in capsys.readouterr().err
-
-
-def test_script_by_its_original_name(run_script):
-    done = run_script("original/dlrm/prepare_synthetic_dataset.py", "--help")
-    assert "--synthetic_dataset_num_entries" in done.stdout, done.stderr

@@ -199,11 +199,9 @@ def test_help_without_tensorflow(run_script, option):
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ("--max_steps=1 --epochs=1", 1),
         ("--max_steps=3 --epochs=1", 3),
         ("--max_steps=5 --epochs=2", 5),
         ("--max_steps=99 --epochs=2", 8),
-        ("--max_steps=-1 --epochs=1", 4),
         ("--batch_size=100000", 1),
     ],
 )
@@ -497,16 +495,12 @@ def test_bad_group_column(tiny, tmp_path, capsys, flags, message):
     "flags",
     [
         "--amp --interaction=cross",  # with --xla: test_interaction_flag.py
-        "--optimizer=adagrad",
-        "--optimizer=adam --learning_rate=0.01 --embedding_optimizer=rowwise_adagrad",
         "--optimizer=adam --embedding_optimizer=adam --embedding_learning_rate=0.02",
         "--embedding_zeros_initializer",
         "--embedding_trainable=false",
-        "--noshuffle",
         "--shuffle_window_rows=8192",
         "--run_eagerly",
         "--tfdata_debug",
-        "--decay_start_step=1 --decay_steps=3 --decay_power=1",
     ],
 )
 def test_other_ways_to_train(tiny, tmp_path, flags, capsys):
@@ -527,7 +521,6 @@ SYNTHETIC = [
 def test_synthetic_data(tiny, tmp_path):
     sizes = "--synthetic_dataset_cardinalities=10,20"
     for flags in (
-        [sizes, "--synthetic_dataset_hotness=1,3"],
         [sizes, "--synthetic_dataset_alpha=0"],
         [f"{sizes},5", "--synthetic_dataset_num_numerical_features=0"],
         ["--synthetic_dataset_use_feature_spec", f"--dataset_path={tiny}"],

@@ -141,17 +141,6 @@ def test_training_without_torch(rows, tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "model/model.pth").exists()
 
 
-def test_second_training(rows, tmp_path, capsys):
-    """A later training in the same folder, as in the seed; the first one's model is kept."""
-    model = tmp_path / "model"
-    for _ in range(2):
-        run(rows, tmp_path / "run", *SHORT[:-1], "-e1", f"--checkpoint_dir={model}")
-    assert f"earlier training were moved to {model}/earlier-1" in capsys.readouterr().out
-    first, second = (arrays_of(folder / "best") for folder in (model / "earlier-1", model))
-    for name in first:
-        np.testing.assert_array_equal(first[name], second[name], "of the same seed")
-
-
 def test_inference_sweep(trained, tmp_path):
     measure = ("--mode=inference", "--preset=terabyte", "--max_steps=5")
     flags = (*measure, "--batch_sizes", "1,3,64", "--dropout", "0.5", "--amp")
