@@ -59,25 +59,24 @@ def export(flags: ExportOptions) -> str:
     output = Path(flags.output)
     check_folder(output, SAVED_MODEL)  # before gigabytes are read
     from deployment.artifacts import saved_models
-    from deployment.model.served_model import DenseModel, serving_spec_of
+    from deployment.model.served_model import DenseModel, interface_of
     from deployment.model.trained_model import open_checkpoint
 
     trained = open_checkpoint(flags.checkpoint_dir, flags.dataset_path)
-    serving_spec, dense = serving_spec_of(trained), DenseModel(trained)
+    interface, dense = interface_of(trained), DenseModel(trained)
     lines = [f"{trained.recipe} of {trained.path}"]
     with output_folder(output, _TOOL, SAVED_MODEL) as folder:
         saved_models.write_monolithic(
-            dense, serving_spec, trained, folder, quantize=flags.quantize_tables
+            dense, interface, trained, folder, quantize=flags.quantize_tables
         )
         _write_extra_assets(trained, folder)
         size_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         raise_if_interrupted()
     named = ", ".join(
-        f"{t.name} {t.dtype} [{', '.join(['batch', *map(str, t.dims)])}]"
-        for t in serving_spec.inputs
+        f"{t.name} {t.dtype} [{', '.join(['batch', *map(str, t.dims)])}]" for t in interface.inputs
     )
     lines.append(f"inputs: {named}; output: scores float32 [batch, 1]")
-    stored = f" with tables in {STORED_AS[flags.quantize_tables]}" if serving_spec.tables else ""
+    stored = f" with tables in {STORED_AS[flags.quantize_tables]}" if interface.tables else ""
     lines.append(f"written: {output}, {size_bytes:,} bytes{stored}")
     return "\n".join(lines)
 
@@ -97,13 +96,13 @@ def write_saved_model(
             write.
     """
     from deployment.artifacts import saved_models
-    from deployment.model.served_model import POLICIES, DenseModel, serving_spec_of
+    from deployment.model.served_model import POLICIES, DenseModel, interface_of
     from deployment.model.trained_model import open_checkpoint
 
     trained = open_checkpoint(checkpoint, dataset_path)
     dense = DenseModel(trained, POLICIES["fp16" if half_precision else "fp32"])
     with output_folder(output, _TOOL, SAVED_MODEL, overwrite=True) as folder:
-        saved_models.write_monolithic(dense, serving_spec_of(trained), trained, folder)
+        saved_models.write_monolithic(dense, interface_of(trained), trained, folder)
         _write_extra_assets(trained, folder)
 
 

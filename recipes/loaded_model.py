@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dataloading.pipeline.batch import Batch, Inputs, InteractionInputs, SequenceInputs
 from deployment.model import ctr, ncf, sequence
-from deployment.model.served_model import serving_spec_of
+from deployment.model.served_model import interface_of
 from deployment.model.trained_model import NCF, SIM, open_checkpoint, restored_model
 from deployment.serving.interface import ServedFeature
 from nn.metrics.classification import NonFiniteScores
@@ -57,7 +57,7 @@ class LoadedModel:
         # Equal batches have bit for bit the scores of `--mode predict`.
         self._batch_size = run.valid_batch_size or run.batch_size
         self.recipe, self._trained = trained.recipe, trained
-        self._features: Sequence[ServedFeature] = serving_spec_of(trained).features
+        self._features: Sequence[ServedFeature] = interface_of(trained).features
         self._scorer = Scorer(restored_model(trained))
 
     @property

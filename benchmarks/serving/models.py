@@ -8,7 +8,7 @@ from pathlib import Path
 import dlrm
 from deployment.deploy.deploy_options import LocalOptions
 from deployment.deploy.deployer import deploy
-from deployment.model.served_model import serving_spec_of
+from deployment.model.served_model import interface_of
 from deployment.model.trained_model import open_checkpoint, restored_model
 from deployment.serving.interface import Interface, ServedTensor
 from deployment.triton.config import (
@@ -69,11 +69,9 @@ def deploy_all(size: str, checkpoint: Path, repository: Path) -> Interface:
         settings = {"model_name": model_name(size, side), "max_batch_size": MAX_BATCH_SIZE}
         print(deploy(LocalOptions(str(checkpoint), repository, **settings, **options)))
     trained = open_checkpoint(str(checkpoint))
-    serving_spec = serving_spec_of(trained)
-    _deploy_plainly(trained, serving_spec.inputs, repository / model_name(size, PLAIN))
-    fields = ("inputs", "features", "lookups", "dense_inputs", "width")
-    parts = {name: getattr(serving_spec, name) for name in fields}
-    return Interface(recipe=trained.recipe, tables=(), **parts)
+    interface = interface_of(trained)
+    _deploy_plainly(trained, interface.inputs, repository / model_name(size, PLAIN))
+    return interface
 
 
 def _deploy_plainly(trained, inputs: tuple[ServedTensor, ...], folder: Path) -> None:

@@ -10,10 +10,9 @@ from deployment.artifacts.quantization_check import embeddings
 from deployment.client.drawn_requests import drawn_request
 from deployment.model.checkpoint_rows import CheckpointRows
 from deployment.model.served_model import DenseModel
-from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import TrainedModel
 from deployment.serving.dense import open_session
-from deployment.serving.interface import EMBEDDINGS, LOGITS
+from deployment.serving.interface import EMBEDDINGS, LOGITS, Interface
 from deployment.serving.scorer import sigmoid
 from runtime.files.disk import write_errors_name
 
@@ -58,7 +57,7 @@ def dense_to_onnx(dense: DenseModel, file: Path) -> None:
 
 def check_against_tensorflow(
     dense: DenseModel,
-    serving_spec: ServingSpec,
+    interface: Interface,
     trained: TrainedModel,
     file: Path,
     batch_sizes: Sequence[int] = BATCH_SIZES,
@@ -75,13 +74,13 @@ def check_against_tensorflow(
         ValueError: a score differs by more.
     """
     session, rng = open_session(file), np.random.default_rng(0)
-    tables = {name: CheckpointRows(trained, name) for name, _, _ in serving_spec.tables}
+    tables = {t.name: CheckpointRows(trained, t.name) for t in interface.tables}
     most, is_weak = 0.0, True
     for rows in batch_sizes:
-        arrays = drawn_request(serving_spec, rows, rng)
-        inputs = {name: arrays[name] for name in serving_spec.dense_inputs}
-        if serving_spec.width:
-            inputs = {EMBEDDINGS: embeddings(tables, serving_spec, arrays), **inputs}
+        arrays = drawn_request(interface, rows, rng)
+        inputs = {name: arrays[name] for name in interface.dense_inputs}
+        if interface.width:
+            inputs = {EMBEDDINGS: embeddings(tables, interface, arrays), **inputs}
         (scores,) = session.run([dense.output], inputs)
         expected = dense.score(*inputs.values()).numpy().astype(np.float64)
         if dense.output == LOGITS:

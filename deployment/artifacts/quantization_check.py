@@ -8,9 +8,8 @@ from deployment.artifacts.table_files import FP16, INT8, NONE, check_finite, to_
 from deployment.client.evaluation_requests import LabelledRequest, labelled_requests
 from deployment.model.checkpoint_rows import CheckpointRows
 from deployment.model.served_model import DenseModel
-from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import TrainedModel, evaluation_rows
-from deployment.serving.interface import ServedLookup
+from deployment.serving.interface import Interface, ServedLookup
 from nn.metrics.classification import ExactMetrics
 
 # Dense part: embeddings float32 [batch, width] and tensors of a request -> scores [batch, 1].
@@ -22,7 +21,7 @@ _BATCH_ROWS = 4096
 
 def auc_change(
     trained: TrainedModel,
-    serving_spec: ServingSpec,
+    interface: Interface,
     dense: DenseModel,
     quantize: str,
     num_rows: int | None = None,
@@ -40,14 +39,14 @@ def auc_change(
         served: dense part as served; None: `dense`.
         served_as: description of `quantize` and `served`.
     """
-    tables = {name: CheckpointRows(trained, name) for name, _, _ in serving_spec.tables}
-    as_trained = score_by(dense, serving_spec)
+    tables = {t.name: CheckpointRows(trained, t.name) for t in interface.tables}
+    as_trained = score_by(dense, interface)
     exact, changed = ExactMetrics(), ExactMetrics()
     sides = ((exact, NONE, as_trained), (changed, quantize, served or as_trained))
     for arrays, labels, _ in _rows_to_compare(trained, num_rows):
         for metrics, how, score in sides:
             # Only their order counts. Scores of large logits are equal, as when served.
-            scores = score(embeddings(tables, serving_spec, arrays, how), arrays)
+            scores = score(embeddings(tables, interface, arrays, how), arrays)
             metrics.update(labels, np.asarray(scores)[:, 0])
     before, after = exact.result(), changed.result()
     notes = "; ".join(before.notes.values())  # such as the reason of a NaN
@@ -71,25 +70,25 @@ def _rows_to_compare(trained: TrainedModel, num_rows: int | None) -> Iterator[La
         ) from None
 
 
-def score_by(dense: DenseModel, serving_spec: ServingSpec) -> Score:
+def score_by(dense: DenseModel, interface: Interface) -> Score:
     """Returns a function that runs the dense part in TensorFlow."""
 
     def score(vectors: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        inputs = [arrays[name] for name in serving_spec.dense_inputs]
-        return dense.score(*([vectors] if serving_spec.width else []), *inputs).numpy()
+        inputs = [arrays[name] for name in interface.dense_inputs]
+        return dense.score(*([vectors] if interface.width else []), *inputs).numpy()
 
     return score
 
 
 def embeddings(
     tables: Mapping[str, CheckpointRows],
-    serving_spec: ServingSpec,
+    interface: Interface,
     arrays: Mapping[str, np.ndarray],
     quantize: str = NONE,
 ) -> np.ndarray:
     """Returns the concatenated vectors of a request, float32 [batch, width]."""
-    vectors = [lookup(tables[each.table], each, arrays, quantize) for each in serving_spec.lookups]
-    batch = len(arrays[serving_spec.inputs[0].name])
+    vectors = [lookup(tables[each.table], each, arrays, quantize) for each in interface.lookups]
+    batch = len(arrays[interface.inputs[0].name])
     vectors.append(np.empty((batch, 0), np.float32))  # for a model without tables
     return np.concatenate(vectors, axis=1)
 

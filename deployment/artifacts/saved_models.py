@@ -13,10 +13,10 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from deployment.artifacts.table_files import INT8, NONE, STORED_AS, served_blocks
 from deployment.model.served_model import DenseModel
-from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import TrainedModel
 from deployment.serving.interface import (
     EMBEDDINGS,
+    Interface,
     ServedLookup,
     ServedTensor,
     feature_at,
@@ -29,7 +29,7 @@ _HOST, _DEVICE = "/device:CPU:0", "/device:GPU:0"
 
 
 def write_sparse(
-    serving_spec: ServingSpec,
+    interface: Interface,
     trained: TrainedModel,
     folder: Path,
     on_device: Collection[str] = (),
@@ -44,12 +44,12 @@ def write_sparse(
     Raises:
         DamagedCheckpoint, ValueError, OSError: see `deployment.artifacts.table_files.write_tables`.
     """
-    tables = _VariableTables(serving_spec, trained, on_device, quantize)
-    read = {lookup.input for lookup in serving_spec.lookups}
-    inputs = [tensor for tensor in serving_spec.inputs if tensor.name in read]
+    tables = _VariableTables(interface, trained, on_device, quantize)
+    read = {lookup.input for lookup in interface.lookups}
+    inputs = [tensor for tensor in interface.inputs if tensor.name in read]
 
     def serve(*tensors):
-        named = _checked(serving_spec, _by_name(inputs, tensors))
+        named = _checked(interface, _by_name(inputs, tensors))
         return {EMBEDDINGS: tables.lookup(named)}
 
     _save(tables, serve, _signature(inputs), folder, tables.placed)
@@ -57,7 +57,7 @@ def write_sparse(
 
 def write_monolithic(
     dense: DenseModel,
-    serving_spec: ServingSpec,
+    interface: Interface,
     trained: TrainedModel,
     folder: Path,
     on_device: Collection[str] = (),
@@ -68,16 +68,16 @@ def write_monolithic(
     See `write_sparse`; a numerical value that is not finite is an error, too.
     """
     whole = tf.Module(name="whole")
-    whole.tables, whole.dense = _VariableTables(serving_spec, trained, on_device, quantize), dense
+    whole.tables, whole.dense = _VariableTables(interface, trained, on_device, quantize), dense
 
     def serve(*tensors):
-        named = _checked(serving_spec, _by_name(serving_spec.inputs, tensors))
-        inputs = [named[name] for name in serving_spec.dense_inputs]
-        if serving_spec.width:
+        named = _checked(interface, _by_name(interface.inputs, tensors))
+        inputs = [named[name] for name in interface.dense_inputs]
+        if interface.width:
             inputs.insert(0, whole.tables.lookup(named))
         return _score(dense, inputs)
 
-    _save(whole, serve, _signature(serving_spec.inputs), folder, whole.tables.placed)
+    _save(whole, serve, _signature(interface.inputs), folder, whole.tables.placed)
 
 
 def write_dense(dense: DenseModel, folder: Path) -> None:
@@ -118,18 +118,16 @@ class _VariableTables(tf.Module):
 
     def __init__(
         self,
-        serving_spec: ServingSpec,
+        interface: Interface,
         trained: TrainedModel,
         on_device: Collection[str],
         quantize: str,
     ):
         super().__init__(name="tables")
-        self._lookups = serving_spec.lookups
-        self._device = {
-            name: _DEVICE if name in on_device else _HOST for name, _, _ in serving_spec.tables
-        }
+        self._lookups = interface.lookups
+        self._device = {t.name: _DEVICE if t.name in on_device else _HOST for t in interface.tables}
         self.values, self.scales, self.placed = {}, {}, {}
-        for number, (name, rows, dim) in enumerate(serving_spec.tables):
+        for number, (name, rows, dim, *_) in enumerate(interface.tables):
             # Numbered, because table names are free text.
             kept = [(self.values, f"table_{number}", [rows, dim], STORED_AS[quantize])]
             if quantize == INT8:
@@ -168,7 +166,7 @@ class _VariableTables(tf.Module):
         return tf.reshape(vectors, [-1, lookup.count * vectors.shape[2]])
 
 
-def _checked(serving_spec: ServingSpec, tensors: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+def _checked(interface: Interface, tensors: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Returns the tensors after assertions that each value is allowed.
 
     They are in the graph because a GPU silently gathers zeros for an id outside of its table.
@@ -179,15 +177,15 @@ def _checked(serving_spec: ServingSpec, tensors: Mapping[str, tf.Tensor]) -> dic
         if tensor.dtype.is_floating:
             rules = [("must be finite, got", ~tf.math.is_finite(columns))]
         else:
-            least, end = id_limits(serving_spec.features, serving_spec.tensor(name))
+            least, end = id_limits(interface.features, interface.tensor(name))
             ids = tf.cast(columns, tf.int64)
             out_of_range = (ids < least) | (ids >= end)
             rules = [("has ids from 0 to its cardinality - 1, got", out_of_range)]
-        if name in serving_spec.histories:
+        if name in interface.histories:
             rule = "has zeros only in front, where all histories of the row have them, got"
             rules.append((rule, _columns(_misplaced(tensor))))
         with tf.device(_HOST):
-            right = [_assertion(serving_spec, name, columns, *rule) for rule in rules]
+            right = [_assertion(interface, name, columns, *rule) for rule in rules]
         with tf.control_dependencies(right):
             checked[name] = tf.identity(tensor)
     return checked
@@ -201,11 +199,9 @@ def _misplaced(histories: tf.Tensor) -> tf.Tensor:
 
 
 def _assertion(
-    serving_spec: ServingSpec, tensor_name: str, columns: tf.Tensor, rule: str, bad: tf.Tensor
+    interface: Interface, tensor_name: str, columns: tf.Tensor, rule: str, bad: tf.Tensor
 ) -> tf.Operation:
-    names = [
-        feature_at(serving_spec.features, tensor_name, n).name for n in range(columns.shape[1])
-    ]
+    names = [feature_at(interface.features, tensor_name, n).name for n in range(columns.shape[1])]
     where = tf.where(bad)
     message = [tf.gather(names, where[:, 1]), rule, tf.boolean_mask(columns, bad)]
     message += ["in rows", where[:, 0], "columns", where[:, 1]]

@@ -32,27 +32,24 @@ def table_bytes(rows: int, dim: int, quantize: str) -> int:
     return rows * dim * np.dtype(STORED_AS[quantize]).itemsize + scales
 
 
-def described(tables: Sequence[tuple[str, int, int]], quantize: str) -> tuple[ServedTable, ...]:
+def described(tables: Sequence[ServedTable], quantize: str) -> tuple[ServedTable, ...]:
     """Returns the result of `write_tables`: tables of one width are concatenated in one file."""
-    written, rows_before = [], dict.fromkeys((dim for _, _, dim in tables), 0)
-    for name, rows, dim in tables:
+    written, rows = [], dict.fromkeys((table.dim for table in tables), 0)
+    for name, num_rows, dim, *_ in tables:
         scales = f"dim_{dim}_scales.npy" if quantize == INT8 else None
-        written.append(
-            ServedTable(
-                name, rows, dim, STORED_AS[quantize], f"dim_{dim}.npy", scales, rows_before[dim]
-            )
-        )
-        rows_before[dim] += rows
+        stored = (STORED_AS[quantize], f"dim_{dim}.npy", scales, rows[dim])
+        written.append(ServedTable(name, num_rows, dim, *stored))
+        rows[dim] += num_rows
     return tuple(written)
 
 
 def write_tables(
     trained: TrainedModel,
-    tables: Sequence[tuple[str, int, int]],
+    tables: Sequence[ServedTable],
     folder: Path,
     quantize: str = NONE,
 ) -> tuple[ServedTable, ...]:
-    """Writes tables (name, rows, columns) as .npy files; needs memory for two blocks of the
+    """Writes tables as .npy files; needs memory for two blocks of the
     checkpoint.
 
     Every block is verified before it is used. "fp16" rounds each value to the nearest float16.

@@ -2,13 +2,10 @@
 
 import numpy as np
 
-from deployment.model.serving_spec import ServingSpec
 from deployment.serving.interface import Interface
 
 
-def drawn_request(
-    model: ServingSpec | Interface, rows: int, rng: np.random.Generator
-) -> dict[str, np.ndarray]:
+def drawn_request(model: Interface, rows: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Draws a request with normal numerical features and uniform ids.
 
     Lengths of histories are uniform, too; those of the first row are empty.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dataloading.pipeline.batch import InteractionInputs
-from deployment.model.served_model import request_arrays, serving_spec_of
+from deployment.model.served_model import interface_of, request_arrays
 from deployment.model.trained_model import TrainedModel
 
 
@@ -28,7 +28,7 @@ def labelled_requests(
     Raises:
         ValueError: a row breaks a rule of its data set.
     """
-    serving_spec = serving_spec_of(trained)
+    interface = interface_of(trained)
     left = rows.num_samples
     if max_rows is not None:
         length = getattr(rows, "list_length", 1)
@@ -36,7 +36,7 @@ def labelled_requests(
     try:
         for batch in rows.dataset():
             real = np.flatnonzero(np.asarray(batch.weights).reshape(-1) > 0)[:left]
-            arrays = request_arrays(serving_spec, batch.inputs)
+            arrays = request_arrays(interface, batch.inputs)
             items = None
             if isinstance(batch.inputs, InteractionInputs):
                 items = np.asarray(batch.inputs.item)[real]

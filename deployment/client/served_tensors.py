@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from deployment.model.serving_spec import ServingSpec
 from deployment.serving import hps_keys as keys
-from deployment.serving.interface import Interface, ServedTable
+from deployment.serving.interface import Interface
 from deployment.triton.config import COLUMNS
 
 _DTYPES = {8: np.int32, 9: np.int64}  # by the numbers of TYPE_INT32 and TYPE_INT64 in Triton
@@ -84,32 +83,28 @@ NATIVE = ServedTensors()
 
 
 def served_tensors(
-    config, serving_spec: ServingSpec | None, fused_embedding: bool = False
+    config, interface: Interface | None, fused_embedding: bool = False
 ) -> ServedTensors:
     """Returns the tensors of a model.
 
     Args:
         config: configuration of the model on the server, Triton's `ModelConfig`.
-        serving_spec: specification of the data set's tensors, needed for keys.
+        interface: that of a model of the data set, needed for keys.
         fused_embedding: whether all tables are one, for a model whose configuration does not state
             it: that of NVIDIA's tools.
 
     Raises:
-        ValueError: the model receives keys, and there is no specification.
+        ValueError: the model receives keys, and there is no interface.
     """
     inputs = {tensor.name: tensor.data_type for tensor in config.input}
     if keys.SENT_KEYS not in inputs:
         dtypes = {name: _DTYPES[number] for name, number in inputs.items() if number in _DTYPES}
         return ServedTensors(dtypes, are_encoded=COLUMNS in config.parameters)
-    if serving_spec is None:
+    if interface is None:
         raise ValueError(
             f"{config.name} receives keys of HPS, which depend on the cardinalities of the data "
             "set: give --checkpoint_dir or --dataset_path"
         )
-    tables = tuple(ServedTable(*table, "float32", "") for table in serving_spec.tables)
-    interface = Interface(
-        **serving_spec._asdict() | {"tables": tables}, recipe="", width=serving_spec.width
-    )
     if keys.TABLES in config.parameters:
         fused_embedding = config.parameters[keys.TABLES].string_value == keys.FUSED
     return ServedTensors(keys=KeysOfRequests(interface, fused_embedding))

@@ -19,11 +19,10 @@ from deployment.deploy.raw_inputs import with_encoder
 from deployment.model.served_model import (
     POLICIES,
     DenseModel,
+    interface_of,
     original_tensors,
     recommender_spec,
-    serving_spec_of,
 )
-from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import TrainedModel, open_checkpoint
 from deployment.serving.dense import DenseRunner
 from deployment.serving.interface import UNKNOWN_IS_ZERO, Interface
@@ -53,12 +52,12 @@ def deploy(options: DeployOptions) -> str:
         OSError: a file cannot be written.
     """
     trained = open_checkpoint(options.checkpoint_dir, options.dataset_path)
-    serving_spec = serving_spec_of(trained)
-    check_options(serving_spec, options)
+    interface = interface_of(trained)
+    check_options(interface, options)
     if options.tensors == NVIDIA:
-        serving_spec = original_tensors(serving_spec, trained.recipe)
+        interface = original_tensors(interface, trained.recipe)
     if options.top_items:
-        serving_spec = recommender_spec(serving_spec, trained.recipe, options.top_items)
+        interface = recommender_spec(interface, trained.recipe, options.top_items)
     name = options.model_name or trained.recipe
     builders = models_of(options)
     key = _content_key(options, trained)
@@ -76,7 +75,7 @@ def deploy(options: DeployOptions) -> str:
     deployment = Deployment(repository, names, linked, options.overwrite, version)
     with deployment.staging() as staging:
         with tempfile.TemporaryDirectory(dir=staging) as scratch:
-            context, checks = _prepare(options, name, key, trained, serving_spec, Path(scratch))
+            context, checks = _prepare(options, name, key, trained, interface, Path(scratch))
             for model in names:
                 folder = staging / model
                 (folder / str(VERSION)).mkdir(parents=True)  # of an ensemble, too
@@ -104,18 +103,18 @@ def deploy(options: DeployOptions) -> str:
     return "\n".join([f"{trained.path} is deployed in {repository}:", *lines, *checks])
 
 
-def check_options(serving_spec: ServingSpec, options: DeployOptions) -> None:
+def check_options(interface: Interface, options: DeployOptions) -> None:
     """Raises ValueError for options that the model does not support."""
-    if not serving_spec.tables and not options.monolithic:
+    if not interface.tables and not options.monolithic:
         raise ValueError(
             "the model has no tables, so that there is nothing to look up before its dense part: "
             "use --monolithic, with --backend local or tensorflow"
         )
-    if not serving_spec.tables and options.quantize_tables != NONE:
+    if not interface.tables and options.quantize_tables != NONE:
         raise ValueError(
             f"--quantize_tables {options.quantize_tables}: the model has no tables; leave it out"
         )
-    if serving_spec.histories and options.unknown_ids == UNKNOWN_IS_ZERO:
+    if interface.histories and options.unknown_ids == UNKNOWN_IS_ZERO:
         raise ValueError(
             "--unknown_ids zero: the model has histories, where id 0 is padding; leave the flag "
             "out, and leave events with unknown items out of the histories of requests"
@@ -127,25 +126,23 @@ def _prepare(
     name: str,
     key: str,
     trained: TrainedModel,
-    serving_spec: ServingSpec,
+    interface: Interface,
     scratch: Path,
 ) -> tuple[DeploymentContext, list[str]]:
     """Returns the inputs of all models, and a line per comparison with the trained model."""
     quantize, checks = options.quantize_tables, []
-    trained_dense = served_dense = DenseModel(trained, output=serving_spec.output)
+    trained_dense = served_dense = DenseModel(trained, output=interface.output)
     onnx = None
     if not options.has_dense_saved_model:
         onnx = scratch / "dense.onnx"
         dense_to_onnx(trained_dense, onnx)
-        agreement = check_against_tensorflow(trained_dense, serving_spec, trained, onnx)
+        agreement = check_against_tensorflow(trained_dense, interface, trained, onnx)
         checks.append(f"the dense part in ONNX: {agreement}")
     elif options.precision != "fp32":
         policy = POLICIES[options.precision]
-        served_dense = DenseModel(trained, policy, serving_spec.output)
-    interface = Interface(
-        **serving_spec._asdict() | {"tables": described(serving_spec.tables, quantize)},
-        recipe=trained.recipe,
-        width=serving_spec.width,
+        served_dense = DenseModel(trained, policy, interface.output)
+    interface = interface._replace(
+        tables=described(interface.tables, quantize),
         unknown_ids=options.unknown_ids,
         precision=options.precision,
         max_batch_size=options.max_batch_size,
@@ -163,7 +160,6 @@ def _prepare(
         key=key,
         options=options,
         trained=trained,
-        serving_spec=serving_spec,
         dense=served_dense,
         onnx=onnx,
         interface=interface,
@@ -175,7 +171,7 @@ def _prepare(
         score, label = _served_scores(context, scratch)
         num_rows = options.check_rows
         checks.append(
-            auc_change(trained, serving_spec, trained_dense, quantize, num_rows, score, label)
+            auc_change(trained, interface, trained_dense, quantize, num_rows, score, label)
         )
     return context, checks
 
@@ -189,7 +185,7 @@ def _served_scores(context: DeploymentContext, folder: Path):
         # A TensorRT plan in half precision runs on the serving machine only.
         return None, "with the tables as served and the dense part in fp32"
     if options.has_dense_saved_model:
-        return score_by(context.dense, context.serving_spec), "as served"
+        return score_by(context.dense, context.interface), "as served"
     return DenseRunner(folder, context.interface, all_cores(), to_stderr).run, "as served"
 
 

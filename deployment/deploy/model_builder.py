@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from deployment.deploy.deploy_options import DeployOptions
 from deployment.model.served_model import DenseModel
-from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import TrainedModel
 from deployment.serving.interface import Interface, ServedTensor, answered, received
 from deployment.triton.config import CPU, GPU, Batching, Instances
@@ -23,7 +22,6 @@ class DeploymentContext(NamedTuple):
     key: str
     options: DeployOptions
     trained: TrainedModel
-    serving_spec: ServingSpec
     dense: DenseModel
     onnx: Path | None
     interface: Interface

@@ -15,9 +15,9 @@ from deployment.client.evaluation_requests import LabelledRequest, labelled_requ
 from deployment.client.served_tensors import ServedTensors, served_tensors
 from deployment.evaluate_accuracy.options import AccuracyOptions
 from deployment.model.data_set import described
-from deployment.model.served_model import serving_spec_of
-from deployment.model.serving_spec import ServingSpec
+from deployment.model.served_model import interface_of
 from deployment.model.trained_model import TrainedModel, evaluation_rows, restored_model
+from deployment.serving.interface import Interface
 from nn.metrics.classification import make_metrics
 from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
 from recipes.from_flags import evaluation_split
@@ -97,7 +97,7 @@ def evaluate(options: AccuracyOptions) -> int:
     requests = labelled_requests(trained, rows, options.num_rows)
     name = options.model_name or trained.recipe
     metrics = _metrics(trained, rows, options.auc_thresholds)
-    with _scorer(options, name, serving_spec_of(trained)) as (score, latencies_s):
+    with _scorer(options, name, interface_of(trained)) as (score, latencies_s):
         served = measure(requests, score, metrics, latencies_s, options.print_freq)
     where = options.model or f"{name} at {options.url}"
     print(
@@ -210,7 +210,7 @@ def _metrics(trained: TrainedModel, rows, auc_thresholds: int | None) -> ScoreMe
 
 
 @contextlib.contextmanager
-def _scorer(options: AccuracyOptions, name: str, serving_spec: ServingSpec):
+def _scorer(options: AccuracyOptions, name: str, interface: Interface):
     """Yields a function from requests to scores, and the list of seconds that it fills."""
     if options.model:
         from deployment.serving.scorer import RequestScorer
@@ -236,7 +236,7 @@ def _scorer(options: AccuracyOptions, name: str, serving_spec: ServingSpec):
         if options.wait_s:
             client.wait_until_ready(options.wait_s)
         config = client.config()
-        client.tensors = served_tensors(config, serving_spec, options.fused_embedding)
+        client.tensors = served_tensors(config, interface, options.fused_embedding)
         allowed = config.max_batch_size
         if 0 < allowed < options.batch_size:
             raise ValueError(

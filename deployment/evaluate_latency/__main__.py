@@ -25,8 +25,8 @@ from deployment.client.drawn_requests import drawn_request
 from deployment.client.drawn_rows import drawn_rows
 from deployment.client.latency_statistics import Measurement, table, write_csv, write_original_csv
 from deployment.client.served_tensors import served_tensors
-from deployment.model.serving_spec import ServingSpec
 from deployment.request_options import RequestOptions
+from deployment.serving.interface import Interface
 from deployment.triton.model_folders import entry_interface
 from runtime.cli import exit_status
 from runtime.files.outputs import check_writable
@@ -124,15 +124,15 @@ class _MeasuredModel:
         options: LatencyOptions,
         model: str,
         rows: Mapping[str, np.ndarray],
-        serving_spec: ServingSpec | None,
+        interface: Interface | None,
     ):
         self._rows = rows
         url, largest = options.url, max(options.batch_sizes)
         self._url, self._name, self._version = url, model, options.model_version or ""
         with Client(url, model, version=self._version) as client:
             config = client.config()
-            tensors = served_tensors(config, serving_spec, options.fused_embedding)
-            if serving_spec is None:  # rows are drawn as the model takes them
+            tensors = served_tensors(config, interface, options.fused_embedding)
+            if interface is None:  # rows are drawn as the model takes them
                 tensors = tensors._replace(are_encoded=False)
             self._tensors = tensors
             # An ensemble runs nothing; its last step does.
@@ -212,9 +212,9 @@ def _client(name: str) -> str:
 
 def _rows(
     options: LatencyOptions, model: str, largest: int
-) -> tuple[Mapping[str, np.ndarray], ServingSpec | None]:
-    """Returns rows of the data set and its specification, or random rows of the model's interface,
-    and None.
+) -> tuple[Mapping[str, np.ndarray], Interface | None]:
+    """Returns rows of the data set and the interface of a model of it, or random rows of the
+    served model's interface, and None.
 
     Uniform ids are the worst case for caches: rows of a data set, in which few ids are frequent,
     are looked up faster.
@@ -235,10 +235,10 @@ def _rows(
 
 
 def _rows_of_data_set(options: LatencyOptions, num_rows: int):
-    """First evaluation rows of the model, repeated if there are fewer, and their specification."""
+    """First evaluation rows of the model, repeated if there are fewer, and their interface."""
     from deployment.client.evaluation_requests import labelled_requests
     from deployment.model.data_set import described
-    from deployment.model.served_model import serving_spec_of
+    from deployment.model.served_model import interface_of
     from deployment.model.trained_model import evaluation_rows
 
     trained = described(options)
@@ -246,7 +246,7 @@ def _rows_of_data_set(options: LatencyOptions, num_rows: int):
     parts = [request.arrays for request in labelled_requests(trained, rows, num_rows)]
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     repeated = {k: np.take(v, np.arange(num_rows), axis=0, mode="wrap") for k, v in whole.items()}
-    return repeated, serving_spec_of(trained)
+    return repeated, interface_of(trained)
 
 
 def main(argv: list[str] | None = None) -> int:

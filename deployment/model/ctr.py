@@ -9,9 +9,14 @@ import tensorflow as tf
 
 from dataloading.pipeline.batch import Inputs, RaggedIds
 from dataloading.spec import feature_spec as fs
-from deployment.model.serving_spec import ID_DTYPE, ServingSpec
 from deployment.model.trained_model import TrainedModel, tables_of
-from deployment.serving.interface import ServedFeature, ServedLookup, ServedTensor
+from deployment.serving.interface import (
+    ID_DTYPE,
+    Interface,
+    ServedFeature,
+    ServedLookup,
+    ServedTensor,
+)
 from nn.ctr.config import CTRConfig
 from nn.ctr.model import CTRModel
 from nn.layers.fused_op import DotImplementation
@@ -22,8 +27,8 @@ NUMERICAL, CATEGORICAL = "numerical_features", "categorical_features"
 PADDING = -1
 
 
-def serving_spec(trained: TrainedModel) -> ServingSpec:
-    """Returns the serving specification of DLRM and DCNv2.
+def interface(trained: TrainedModel) -> Interface:
+    """Returns the interface of DLRM and DCNv2.
 
     A request has one tensor of all numerical features and one of all ids, in the order of their
     channels. Rows of split TFRecords may have fewer ids than the feature's hotness, filled with -1.
@@ -49,11 +54,12 @@ def serving_spec(trained: TrainedModel) -> ServingSpec:
         inputs.append(ServedTensor(NUMERICAL, "float32", (trained.shape.num_numerical,)))
     if names:
         inputs.append(ServedTensor(CATEGORICAL, ID_DTYPE, (sum(hotness),)))
-    return ServingSpec(
+    return Interface(
+        recipe=trained.recipe,
         inputs=tuple(inputs),
         features=tuple(features),
         lookups=tuple(lookups),
-        tables=tuple(tables_of(trained)),
+        tables=tables_of(trained),
         dense_inputs=(NUMERICAL,) if trained.shape.num_numerical else (),
     )
 
@@ -80,17 +86,17 @@ def logits(
     return model.logits(tensors.get(NUMERICAL), embeddings)
 
 
-def arrays(serving_spec: ServingSpec, inputs: Inputs) -> dict[str, np.ndarray]:
+def arrays(interface: Interface, inputs: Inputs) -> dict[str, np.ndarray]:
     """Converts the inputs of a loader's batch to the tensors of a request."""
     tensors = {NUMERICAL: np.asarray(inputs.numerical, np.float32)}
     if inputs.categorical:
-        counts = [f.count for f in serving_spec.features if f.input == CATEGORICAL]
+        counts = [f.count for f in interface.features if f.input == CATEGORICAL]
         columns = []
         for ids, count in zip(inputs.categorical, counts, strict=True):
             if isinstance(ids, RaggedIds):
                 ragged = tf.RaggedTensor.from_row_splits(ids.values, ids.row_splits)
                 ids = ragged.to_tensor(PADDING, [None, count])
             columns.append(np.asarray(ids))
-        dtype = serving_spec.tensor(CATEGORICAL).dtype
+        dtype = interface.tensor(CATEGORICAL).dtype
         tensors[CATEGORICAL] = np.concatenate(columns, axis=1).astype(dtype)
-    return {tensor.name: tensors[tensor.name] for tensor in serving_spec.inputs}
+    return {tensor.name: tensors[tensor.name] for tensor in interface.inputs}

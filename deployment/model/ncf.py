@@ -8,9 +8,14 @@ import tensorflow as tf
 
 from dataloading.pipeline.batch import InteractionInputs
 from dataloading.spec import feature_spec as fs
-from deployment.model.serving_spec import ID_DTYPE, ServingSpec
 from deployment.model.trained_model import TrainedModel, tables_of
-from deployment.serving.interface import ServedFeature, ServedLookup, ServedTensor
+from deployment.serving.interface import (
+    ID_DTYPE,
+    Interface,
+    ServedFeature,
+    ServedLookup,
+    ServedTensor,
+)
 from nn.ncf.config import NCFConfig, embedding_tables
 from nn.ncf.model import NCFModel
 from recipes.encoder.original_ids import original_ids
@@ -19,23 +24,24 @@ USER, ITEM = "user", "item"
 CANDIDATE_INPUT = ITEM
 
 
-def serving_spec(trained: TrainedModel) -> ServingSpec:
-    """Returns the serving specification of NeuMF, GMF and MLP."""
+def interface(trained: TrainedModel) -> Interface:
+    """Returns the interface of NeuMF, GMF and MLP."""
     shape, spec = trained.shape, trained.spec
     (user,), (item,) = spec.channel(fs.USER_CHANNEL), spec.channel(fs.ITEM_CHANNEL)
     tables = tables_of(trained)
     inputs_of_tables = [USER, ITEM] * (len(tables) // 2)
-    return ServingSpec(
+    return Interface(
+        recipe=trained.recipe,
         inputs=tuple(ServedTensor(name, ID_DTYPE, (1,)) for name in (USER, ITEM)),
         features=(
             ServedFeature(user, USER, 0, 1, shape.num_users, False),
             ServedFeature(item, ITEM, 0, 1, shape.num_items, False),
         ),
         lookups=tuple(
-            ServedLookup(table, source, 0, 1, None)
-            for (table, _, _), source in zip(tables, inputs_of_tables, strict=True)
+            ServedLookup(table.name, source, 0, 1, None)
+            for table, source in zip(tables, inputs_of_tables, strict=True)
         ),
-        tables=tuple(tables),
+        tables=tables,
         dense_inputs=(),
     )
 
@@ -51,11 +57,11 @@ def logits(model: NCFModel, embeddings: tf.Tensor, tensors: Mapping[str, tf.Tens
     return model.logits(tf.split(tf.cast(embeddings, model.compute_dtype), dims, axis=1))
 
 
-def arrays(serving_spec: ServingSpec, inputs: InteractionInputs) -> dict[str, np.ndarray]:
+def arrays(interface: Interface, inputs: InteractionInputs) -> dict[str, np.ndarray]:
     """Converts the inputs of a loader's batch to the tensors of a request."""
     ids = {USER: inputs.user, ITEM: inputs.item}
     return {
-        t.name: np.asarray(ids[t.name]).reshape(-1, 1).astype(t.dtype) for t in serving_spec.inputs
+        t.name: np.asarray(ids[t.name]).reshape(-1, 1).astype(t.dtype) for t in interface.inputs
     }
 
 

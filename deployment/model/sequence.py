@@ -9,9 +9,14 @@ import tensorflow as tf
 from dataloading.histories.catalogue import read_catalogue
 from dataloading.pipeline.batch import SequenceInputs
 from dataloading.spec.history_channels import sequence_channels
-from deployment.model.serving_spec import ID_DTYPE, ServingSpec
 from deployment.model.trained_model import TrainedModel, tables_of
-from deployment.serving.interface import ServedFeature, ServedLookup, ServedTensor
+from deployment.serving.interface import (
+    ID_DTYPE,
+    Interface,
+    ServedFeature,
+    ServedLookup,
+    ServedTensor,
+)
 from nn.sequence.config import HARD, SIM, SequenceModelConfig
 from nn.sequence.model import SequenceModel
 
@@ -19,8 +24,8 @@ USER, TARGET, HISTORY = "user_features", "target_features", "positive_history"
 CANDIDATE_INPUT = TARGET
 
 
-def serving_spec(trained: TrainedModel) -> ServingSpec:
-    """Returns the serving specification of SIM, DIEN and DIN.
+def interface(trained: TrainedModel) -> Interface:
+    """Returns the interface of SIM, DIEN and DIN.
 
     Tables are named after the target's features, which share them with the history.
     """
@@ -50,11 +55,12 @@ def serving_spec(trained: TrainedModel) -> ServingSpec:
     dense_inputs = (HISTORY,) if length else ()
     if shape.model_type == SIM and shape.gsu == HARD:
         dense_inputs = (TARGET, HISTORY)
-    return ServingSpec(
+    return Interface(
+        recipe=trained.recipe,
         inputs=tuple(inputs),
         features=tuple(features),
         lookups=tuple(lookups),
-        tables=tuple(tables_of(trained)),
+        tables=tables_of(trained),
         dense_inputs=dense_inputs,
         histories=(HISTORY,) if length else (),
     )
@@ -83,16 +89,14 @@ def logits(
     return model.logits(tf.cast(embeddings, model.compute_dtype), inputs)
 
 
-def arrays(serving_spec: ServingSpec, inputs: SequenceInputs) -> dict[str, np.ndarray]:
+def arrays(interface: Interface, inputs: SequenceInputs) -> dict[str, np.ndarray]:
     """Converts the inputs of a loader's batch to the tensors of a request."""
     tensors = {
         USER: lambda: np.concatenate(inputs.user, axis=1),
         TARGET: lambda: np.concatenate(inputs.target, axis=1),
         HISTORY: lambda: np.stack(inputs.positive, axis=1),
     }
-    return {
-        tensor.name: tensors[tensor.name]().astype(tensor.dtype) for tensor in serving_spec.inputs
-    }
+    return {tensor.name: tensors[tensor.name]().astype(tensor.dtype) for tensor in interface.inputs}
 
 
 def candidates(trained: TrainedModel) -> np.ndarray:

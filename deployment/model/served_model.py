@@ -7,27 +7,26 @@ import tensorflow as tf
 
 from dataloading.pipeline.batch import Inputs, InteractionInputs, SequenceInputs
 from deployment.model import ctr, ncf, sequence
-from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import DCNV2, DLRM, NCF, SIM, TrainedModel
-from deployment.serving.interface import EMBEDDINGS, LOGITS, SCORES
+from deployment.serving.interface import EMBEDDINGS, LOGITS, SCORES, Interface
 from runtime import checkpoint
 
 # Keras dtype policies of the dense part by `--precision`; weights stay float32.
 POLICIES = {"fp32": "float32", "fp16": "mixed_float16", "bf16": "mixed_bfloat16"}
 
-# Each has `serving_spec`, `one_row_model`, `logits` and `arrays`, and those with items to recommend
+# Each has `interface`, `one_row_model`, `logits` and `arrays`, and those with items to recommend
 # `CANDIDATE_INPUT` and `candidates`.
 _FAMILIES: dict[str, ModuleType] = {DLRM: ctr, DCNV2: ctr, SIM: sequence, NCF: ncf}
 _FAMILY_OF_INPUTS = {Inputs: ctr, SequenceInputs: sequence, InteractionInputs: ncf}
 
 
-def serving_spec_of(trained: TrainedModel) -> ServingSpec:
-    """Returns the serving specification of a trained model."""
-    return _FAMILIES[trained.recipe].serving_spec(trained)
+def interface_of(trained: TrainedModel) -> Interface:
+    """Returns the interface of a trained model, with tables as in the checkpoint."""
+    return _FAMILIES[trained.recipe].interface(trained)
 
 
-def original_tensors(serving_spec: ServingSpec, recipe: str) -> ServingSpec:
-    """Returns the specification with the tensors of NVIDIA's deployment of DLRM and DCNv2: ids are
+def original_tensors(interface: Interface, recipe: str) -> Interface:
+    """Returns the interface with the tensors of NVIDIA's deployment of DLRM and DCNv2: ids are
     int32, and the answer is `LOGITS`.
 
     Raises:
@@ -38,7 +37,7 @@ def original_tensors(serving_spec: ServingSpec, recipe: str) -> ServingSpec:
             f"--tensors nvidia: NVIDIA's deployments are of {DLRM} and {DCNV2}, the checkpoint is "
             f"of {recipe}: use --tensors native"
         )
-    largest = max((rows for _, rows, _ in serving_spec.tables), default=0)
+    largest = max((table.rows for table in interface.tables), default=0)
     if largest > 2**31:
         raise ValueError(
             f"--tensors nvidia: its ids are int32, and a table has {largest:,} rows: use --tensors "
@@ -46,13 +45,13 @@ def original_tensors(serving_spec: ServingSpec, recipe: str) -> ServingSpec:
         )
     inputs = [
         tensor._replace(dtype="int32") if tensor.name == ctr.CATEGORICAL else tensor
-        for tensor in serving_spec.inputs
+        for tensor in interface.inputs
     ]
-    return serving_spec._replace(inputs=tuple(inputs), output=LOGITS)
+    return interface._replace(inputs=tuple(inputs), output=LOGITS)
 
 
-def recommender_spec(serving_spec: ServingSpec, recipe: str, top: int) -> ServingSpec:
-    """Returns the specification of a model that answers the `top` items of a row, by logit.
+def recommender_spec(interface: Interface, recipe: str, top: int) -> Interface:
+    """Returns the interface of a model that answers the `top` items of a row, by logit.
 
     Raises:
         ValueError: the recipe has no items to recommend.
@@ -63,7 +62,7 @@ def recommender_spec(serving_spec: ServingSpec, recipe: str, top: int) -> Servin
             f"--top_items {top}: expected a checkpoint of {SIM} or {NCF}, which recommend items, "
             f"got one of {recipe}: leave the flag out"
         )
-    return serving_spec._replace(output=LOGITS, top=top, candidate_input=candidate_input)
+    return interface._replace(output=LOGITS, top=top, candidate_input=candidate_input)
 
 
 def candidates_of(trained: TrainedModel) -> np.ndarray:
@@ -72,12 +71,12 @@ def candidates_of(trained: TrainedModel) -> np.ndarray:
     return _FAMILIES[trained.recipe].candidates(trained)
 
 
-def request_arrays(serving_spec: ServingSpec, inputs) -> dict[str, np.ndarray]:
+def request_arrays(interface: Interface, inputs) -> dict[str, np.ndarray]:
     """Converts the inputs of a loader's batch to the tensors of a request, [batch, *dims] by name.
 
     Rows with fewer ids than the feature's hotness are filled with -1.
     """
-    return _FAMILY_OF_INPUTS[type(inputs)].arrays(serving_spec, inputs)
+    return _FAMILY_OF_INPUTS[type(inputs)].arrays(interface, inputs)
 
 
 class DenseModel(tf.Module):
@@ -91,7 +90,7 @@ class DenseModel(tf.Module):
     Attributes:
         output: see above.
         score: `tf.function` of float32 `embeddings` [batch, width] (not for a model without tables)
-            and the tensors `serving_spec.dense_inputs` [batch, *dims], for any batch size; returns
+            and the tensors `interface.dense_inputs` [batch, *dims], for any batch size; returns
             sigmoid(logit), computed in float32, [batch, 1].
         weights: variables that it reads.
 
@@ -103,7 +102,7 @@ class DenseModel(tf.Module):
     def __init__(self, trained: TrainedModel, policy: str = "float32", output: str = SCORES):
         super().__init__(name="dense")
         self.output = output
-        family, serving_spec = _FAMILIES[trained.recipe], serving_spec_of(trained)
+        family, interface = _FAMILIES[trained.recipe], interface_of(trained)
         # Only its variables become attributes: TensorFlow would store more of a Keras model than
         # is served, and warn about what it cannot store.
         model = family.one_row_model(trained.shape, policy)
@@ -113,17 +112,17 @@ class DenseModel(tf.Module):
 
         def score(*tensors: tf.Tensor) -> tf.Tensor:
             vectors, inputs = None, tensors
-            if serving_spec.width:
+            if interface.width:
                 vectors, *inputs = tensors
-            named = dict(zip(serving_spec.dense_inputs, inputs, strict=True))
+            named = dict(zip(interface.dense_inputs, inputs, strict=True))
             logits = tf.cast(family.logits(model, vectors, named), tf.float32)
             # The sigmoid of infinity is a valid score, and so is onnxruntime's of NaN.
             answer = logits if output == LOGITS else tf.sigmoid(logits)
             return tf.where(tf.math.is_finite(logits), answer, np.nan)
 
-        signature = [tf.TensorSpec([None, serving_spec.width], tf.float32, EMBEDDINGS)]
-        signature = signature[: bool(serving_spec.width)]
-        for tensor in map(serving_spec.tensor, serving_spec.dense_inputs):
+        signature = [tf.TensorSpec([None, interface.width], tf.float32, EMBEDDINGS)]
+        signature = signature[: bool(interface.width)]
+        for tensor in map(interface.tensor, interface.dense_inputs):
             signature.append(tf.TensorSpec([None, *tensor.dims], tensor.dtype, tensor.name))
         self.score = tf.function(score, input_signature=signature, autograph=False)
         # Sorted: TensorFlow has them in a set.

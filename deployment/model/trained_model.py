@@ -10,6 +10,7 @@ from distributed_embeddings.collectives import World
 from config import Config
 from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
+from deployment.serving.interface import ServedTable
 from nn.ctr import config as ctr_config
 from nn.ncf import config as ncf_config
 from nn.sequence import config as sequence_config
@@ -134,19 +135,15 @@ def _open_original(path: Path, index: checkpoint.Index, dataset_path: str | None
     config = config.replace(**adopt_original(config, index.description))
     spec = ctr.spec_of_data(config, load_feature_spec(config))
     trained = TrainedModel(path, index, config, spec, ctr.model_config(config, spec))
-    shapes = {table_name(name): (rows, dim) for name, rows, dim in tables_of(trained)}
+    shapes = {table_name(t.name): (t.rows, t.dim) for t in tables_of(trained)}
     entries = folders.original_entries(path, shapes)
     return replace(trained, index=index._replace(weights=entries))
 
 
-def tables_of(trained: TrainedModel) -> list[tuple[str, int, int]]:
-    """Returns (name, rows, columns) per table of the model, in the order of its lookups."""
-    shape = trained.shape
-    if trained.recipe == SIM:
-        return sequence_config.embedding_tables(shape)
-    if trained.recipe == NCF:
-        return ncf_config.embedding_tables(shape)
-    return ctr_config.embedding_tables(shape)
+def tables_of(trained: TrainedModel) -> tuple[ServedTable, ...]:
+    """Returns the tables of the model, in the order of its lookups."""
+    described = {SIM: sequence_config, NCF: ncf_config}.get(trained.recipe, ctr_config)
+    return tuple(ServedTable(*table) for table in described.embedding_tables(trained.shape))
 
 
 def evaluation_rows(trained: TrainedModel, batch_size: int, split: str = "auto"):

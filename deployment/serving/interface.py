@@ -43,6 +43,10 @@ SPARSE, DENSE, CHECKS, KEYS = "sparse", "dense", "checks", "keys"
 ROLES_WITH_TABLES = (SCORER, RECOMMENDER, SPARSE)
 ROLES_WITH_DENSE_PART = (SCORER, RECOMMENDER, DENSE)
 
+# Dtype of a request's ids. Triton truncates integers in JSON that do not fit into a narrower dtype,
+# so that another id would be looked up; it refuses those that do not fit into int64.
+ID_DTYPE = "int64"
+
 # Dtypes of raw columns.
 TEXT, FLOAT64, INT64, BOOL = "text", "float64", "int64", "bool"
 
@@ -130,8 +134,8 @@ class ServedTable(NamedTuple):
     name: str
     rows: int
     dim: int
-    dtype: str
-    file: str
+    dtype: str = "float32"
+    file: str = ""
     scales: str | None = None
     first_row: int = 0
 
@@ -142,7 +146,6 @@ class Interface(NamedTuple):
     Attributes:
         lookups: lookups whose concatenated vectors are the embeddings [batch, width].
         dense_inputs: names of the request's tensors that the dense part receives.
-        width: columns of the embeddings.
         unknown_ids: `UNKNOWN_IS_ERROR` or `UNKNOWN_IS_ZERO`.
         precision: precision of the dense part: fp32, fp16 or bf16.
         role: part of the work that the folder does; `SCORER` for all of it.
@@ -165,7 +168,6 @@ class Interface(NamedTuple):
     lookups: tuple[ServedLookup, ...]
     tables: tuple[ServedTable, ...]
     dense_inputs: tuple[str, ...]
-    width: int
     unknown_ids: str = UNKNOWN_IS_ERROR
     precision: str = "fp32"
     role: str = SCORER
@@ -177,6 +179,18 @@ class Interface(NamedTuple):
     items: str = INT64
     columns: tuple[RawColumn, ...] = ()
     encoder: str = ""
+
+    @property
+    def width(self) -> int:
+        """Columns of the embeddings, all vectors of a row; 0 for a model without tables."""
+        dims = {table.name: table.dim for table in self.tables}
+        return sum(
+            dims[lookup.table] * (lookup.count if lookup.combiner is None else 1)
+            for lookup in self.lookups
+        )
+
+    def tensor(self, name: str) -> ServedTensor:
+        return next(tensor for tensor in self.inputs if tensor.name == name)
 
 
 def id_limits(
@@ -292,6 +306,7 @@ def read(folder: str | Path) -> Interface:
         if version != _FORMAT:
             raise ValueError(f"it has format {version}, this version reads {_FORMAT}")
         content.setdefault("columns", ())  # of earlier versions
+        content.pop("width", None)
         for name, kind in _PARTS.items():
             content[name] = tuple(kind(**part) for part in content[name])
         content["inputs"] = tuple(t._replace(dims=tuple(t.dims)) for t in content["inputs"])

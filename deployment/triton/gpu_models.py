@@ -10,12 +10,12 @@ import onnx
 from deployment.artifacts import saved_models
 from deployment.artifacts.table_files import table_bytes
 from deployment.deploy.model_builder import DeploymentContext
-from deployment.model.serving_spec import ServingSpec
 from deployment.serving.interface import (
     CHECKS,
     DENSE,
     SCORER,
     SPARSE,
+    Interface,
     ServedTensor,
     answered,
     received,
@@ -60,7 +60,7 @@ def write_sparse(context: DeploymentContext, name: str, folder: Path) -> str:
     """Writes the tables as a SavedModel that receives checked requests."""
     on_device, report = _placement(context)
     saved_models.write_sparse(
-        _flat_spec(context.serving_spec),
+        _after_checks(context.interface),
         context.trained,
         folder / str(VERSION) / SAVED_MODEL_FOLDER,
         on_device,
@@ -79,7 +79,7 @@ def write_whole(context: DeploymentContext, name: str, folder: Path) -> str:
     on_device, report = _placement(context)
     saved_models.write_monolithic(
         context.dense,
-        _flat_spec(context.serving_spec),
+        _after_checks(context.interface),
         context.trained,
         folder / str(VERSION) / SAVED_MODEL_FOLDER,
         on_device,
@@ -101,8 +101,8 @@ def place(sizes: Mapping[str, int], device_memory_bytes: int) -> tuple[str, ...]
 
 
 def _placement(context: DeploymentContext) -> tuple[tuple[str, ...], str]:
-    tables, quantize = context.serving_spec.tables, context.options.quantize_tables
-    sizes = {name: table_bytes(rows, dim, quantize) for name, rows, dim in tables}
+    tables, quantize = context.interface.tables, context.options.quantize_tables
+    sizes = {t.name: table_bytes(t.rows, t.dim, quantize) for t in tables}
     on_device = place(sizes, round((context.options.device_memory_gb or 0) * 1e9))
     device_bytes = sum(sizes[name] for name in on_device)
     host_bytes = sum(sizes.values()) - device_bytes
@@ -112,10 +112,10 @@ def _placement(context: DeploymentContext) -> tuple[tuple[str, ...], str]:
     )
 
 
-def _flat_spec(serving_spec: ServingSpec) -> ServingSpec:
-    """Returns the specification of a model that receives the answers of checks."""
-    inputs, _ = _flattened(serving_spec.inputs)
-    return serving_spec._replace(inputs=inputs, histories=())
+def _after_checks(interface: Interface) -> Interface:
+    """Returns the interface of a model that receives the answers of checks."""
+    inputs, _ = _flattened(interface.inputs)
+    return interface._replace(inputs=inputs, histories=())
 
 
 def _flattened(

@@ -45,7 +45,7 @@ def write_role(context: DeploymentContext, name: str, folder: Path, role: str) -
     if role in interfaces.ROLES_WITH_TABLES:
         with write_errors_name(version / interfaces.TABLES_FOLDER):
             (version / interfaces.TABLES_FOLDER).mkdir()
-        tables, quantize = context.serving_spec.tables, context.options.quantize_tables
+        tables, quantize = context.interface.tables, context.options.quantize_tables
         write_tables(context.trained, tables, version / interfaces.TABLES_FOLDER, quantize)
         descriptions.append(f"{len(tables)} tables that all instances share")
     if role in interfaces.ROLES_WITH_DENSE_PART:

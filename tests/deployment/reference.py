@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import TrainedModel, table_name
+from deployment.serving.interface import Interface
 from runtime.checkpoint.reader import rows_of
 
 
@@ -19,13 +19,13 @@ def whole_tables(trained: TrainedModel) -> dict[str, np.ndarray]:
 
 
 def looked_up(
-    serving_spec: ServingSpec, tables: Mapping[str, np.ndarray], arrays: Mapping[str, np.ndarray]
+    interface: Interface, tables: Mapping[str, np.ndarray], arrays: Mapping[str, np.ndarray]
 ) -> np.ndarray:
     """float32 [rows, width]: the vectors of a request."""
     result = []
     for row in range(len(next(iter(arrays.values())))):
         vectors = []
-        for lookup in serving_spec.lookups:
+        for lookup in interface.lookups:
             ids = arrays[lookup.input][row].reshape(-1)[lookup.start :][: lookup.count]
             zeros = np.zeros(tables[lookup.table].shape[1], np.float32)
             of_ids = [zeros if i == -1 else tables[lookup.table][i] for i in ids]

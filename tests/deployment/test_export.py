@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from dataloading.spec.feature_spec import FeatureSpec
 from deployment import export
-from deployment.model.served_model import request_arrays, serving_spec_of
+from deployment.model.served_model import interface_of, request_arrays
 from deployment.model.trained_model import evaluation_rows, open_checkpoint
 from preproc.encoding.encoder import Encoder
 
@@ -23,7 +23,7 @@ def requests(model):
     """The rows to evaluate on as one request."""
     trained = open_checkpoint(str(model.checkpoint))
     arrays = [
-        request_arrays(serving_spec_of(trained), batch.inputs)
+        request_arrays(interface_of(trained), batch.inputs)
         for batch in evaluation_rows(trained, 1000).dataset()
     ]
     return {name: np.concatenate([a[name] for a in arrays]) for name in arrays[0]}

@@ -13,8 +13,8 @@ from dataloading.formats.sequence_tfrecord.writer import sequence_spec
 from dataloading.pipeline.batch import Inputs, InteractionInputs, SequenceInputs
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import synthetic_spec
-from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import TrainedModel
+from deployment.serving.interface import Interface
 from nn.ctr.config import CTRConfig
 from nn.ctr.model import CTRModel
 from nn.ncf.config import NCFConfig
@@ -140,13 +140,13 @@ def _saved(folder: Path, model, config, spec, shape):
     return model, TrainedModel(path, checkpoint.describe(path), config, spec, shape)
 
 
-def scores(model, serving_spec: ServingSpec, arrays) -> np.ndarray:
+def scores(model, interface: Interface, arrays) -> np.ndarray:
     """Scores of the whole model for a request, with its own lookups, float32 [rows, 1]."""
     columns = {name: tf.constant(values) for name, values in arrays.items()}
     if isinstance(model, CTRModel):
         ids = tuple(
             columns[f.input][:, f.start : f.start + f.count]
-            for f in serving_spec.features
+            for f in interface.features
             if f.cardinality is not None
         )
         inputs = Inputs(columns.get("numerical_features"), ids)

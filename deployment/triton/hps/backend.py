@@ -71,7 +71,7 @@ def write_entry(
 ) -> tuple[str, dict[str, Any]]:
     """Writes the tables and their entry of `ps.json`; returns the repository as the server sees
     it, and the entry."""
-    options, tables = context.options, context.serving_spec.tables
+    options, tables = context.options, context.interface.tables
     served_path = options.served_path or os.path.abspath(options.model_repository)
     files.write_tables(context.trained, tables, folder / str(VERSION), options.fused_embedding)
     entry = files.ps_entry(

@@ -27,7 +27,7 @@ import numpy as np
 from deployment.artifacts.table_files import append, blocks_of
 from deployment.model.trained_model import TrainedModel
 from deployment.serving.hps_keys import keys_per_row
-from deployment.serving.interface import Interface
+from deployment.serving.interface import Interface, ServedTable
 from deployment.triton.config import Instances
 from deployment.triton.repository import VERSION
 from runtime.files.disk import FileLock, write_errors_name
@@ -46,15 +46,15 @@ _BUFFERS_PER_INSTANCE = 2
 
 def write_tables(
     trained: TrainedModel,
-    tables: Sequence[tuple[str, int, int]],
+    tables: Sequence[ServedTable],
     folder: Path,
     is_fused: bool = False,
 ) -> None:
     """Writes keys and vectors of each table into `table_folder(i)`, block by block, each verified.
 
     The key of a row is its number. The key after the last row means "no id" and has a vector of
-    zeros, as have keys that fill a small table up. With `is_fused` all tables (name, rows, width),
-    of one width, are written as the one table of `hps_keys.fused`.
+    zeros, as have keys that fill a small table up. With `is_fused` all tables, of one width,
+    are written as the one table of `hps_keys.fused`.
 
     Raises:
         DamagedCheckpoint: a file of the checkpoint is missing, truncated or changed.
@@ -67,15 +67,15 @@ def write_tables(
             keys = open(target / "key", "xb", buffering=0)  # noqa: SIM115
             vectors = open(target / "emb_vector", "xb", buffering=0)  # noqa: SIM115
         with keys, vectors:
-            for name, rows, _ in group:
-                for first_row, block in blocks_of(trained, name):
+            for table in group:
+                for first_row, block in blocks_of(trained, table.name):
                     first_key = start + first_row
                     append(keys, np.arange(first_key, first_key + len(block), dtype=np.int64))
                     append(vectors, block)
-                start += rows
+                start += table.rows
             num_zeros = max(1, _MIN_KEYS - start)
             append(keys, np.arange(start, start + num_zeros, dtype=np.int64))
-            append(vectors, np.zeros((num_zeros, group[0][2]), np.float32))
+            append(vectors, np.zeros((num_zeros, group[0].dim), np.float32))
 
 
 def table_folder(number: int) -> str:

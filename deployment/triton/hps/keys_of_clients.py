@@ -59,7 +59,7 @@ def write_tables(context: DeploymentContext, name: str, folder: Path) -> str:
     write_config(config, folder / CONFIG_FILE)
     merged = " as one" if options.fused_embedding else ""
     return (
-        f"{len(context.serving_spec.tables)} tables{merged} for HPS; start the server with "
+        f"{len(context.interface.tables)} tables{merged} for HPS; start the server with "
         f"--backend-config=hps,ps={served_path}/{name}/{name}.json"
     )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from deployment.model.trained_model import TrainedModel, table_name
+from deployment.serving.interface import ServedTable
 from runtime import checkpoint
 from runtime.checkpoint import Box
 from tests.runtime.checkpoint.array_weights import ArrayWeight, save_on_ranks
@@ -36,6 +37,5 @@ def save_tables(
     return TrainedModel(path, checkpoint.describe(path), None, None, None)
 
 
-def sizes(tables: Mapping[str, np.ndarray]) -> list[tuple[str, int, int]]:
-    """(name, rows, columns) of each."""
-    return [(name, *values.shape) for name, values in tables.items()]
+def sizes(tables: Mapping[str, np.ndarray]) -> list[ServedTable]:
+    return [ServedTable(name, *values.shape) for name, values in tables.items()]

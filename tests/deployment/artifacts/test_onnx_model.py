@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 from deployment.artifacts.onnx_model import check_against_tensorflow, dense_to_onnx
 from deployment.client.drawn_requests import drawn_request
-from deployment.model.served_model import DenseModel, serving_spec_of
+from deployment.model.served_model import DenseModel, interface_of
 from deployment.serving import checksums
 from deployment.serving.dense import DenseRunner, open_session
 from deployment.serving.interface import EMBEDDINGS
@@ -24,7 +24,7 @@ def converted(trained, folder):
     """(parts, dense model, its ONNX file)."""
     dense = DenseModel(trained)
     dense_to_onnx(dense, folder / "dense.onnx")
-    return serving_spec_of(trained), dense, folder / "dense.onnx"
+    return interface_of(trained), dense, folder / "dense.onnx"
 
 
 def unread_initializers(graph):
@@ -59,18 +59,18 @@ def test_agreement_with_tensorflow(name, tmp_path, monkeypatch):
         monkeypatch.setattr(gru, "MOST_UNROLLED", 3)
         name = "dien"
     model, trained = untrained.make(name, tmp_path)
-    serving_spec, dense, file = converted(trained, tmp_path)
-    agreement = check_against_tensorflow(dense, serving_spec, trained, file)
+    interface, dense, file = converted(trained, tmp_path)
+    agreement = check_against_tensorflow(dense, interface, trained, file)
     assert float(re.fullmatch("scores within (.*) of TensorFlow's", agreement)[1]) < 1e-5
     assert unread_initializers(onnx.load(file).graph) == set()
     session, rng, tables = open_session(file), np.random.default_rng(1), whole_tables(trained)
     for rows in (1, 3, 64):
-        arrays = drawn_request(serving_spec, rows, rng)
-        inputs = {name: arrays[name] for name in serving_spec.dense_inputs}
-        if serving_spec.width:
-            inputs[EMBEDDINGS] = looked_up(serving_spec, tables, arrays)
+        arrays = drawn_request(interface, rows, rng)
+        inputs = {name: arrays[name] for name in interface.dense_inputs}
+        if interface.width:
+            inputs[EMBEDDINGS] = looked_up(interface, tables, arrays)
         (result,) = session.run(["scores"], inputs)
-        expected = untrained.scores(model, serving_spec, arrays)
+        expected = untrained.scores(model, interface, arrays)
         assert expected.std() > 1e-3 or rows == 1
         np.testing.assert_allclose(result, expected, atol=1e-6)
 
@@ -79,13 +79,12 @@ def test_agreement_with_tensorflow(name, tmp_path, monkeypatch):
 def test_half_precision(name, tmp_path, monkeypatch):
     """OpenVINO fuses operations that differ by the order of a model's dimensions."""
     model, trained = untrained.make(name, tmp_path)
-    serving_spec, _, _ = converted(trained, tmp_path)
-    arrays = drawn_request(serving_spec, 64, np.random.default_rng(1))
+    interface, _, _ = converted(trained, tmp_path)
+    arrays = drawn_request(interface, 64, np.random.default_rng(1))
     monkeypatch.setattr(checksums, "verify", lambda folder, file: None)
-    interface = SimpleNamespace(precision="bf16", dense_inputs=serving_spec.dense_inputs)
-    runner = DenseRunner(tmp_path, interface, 1, print)
-    scores = runner.run(looked_up(serving_spec, whole_tables(trained), arrays), arrays)
-    np.testing.assert_allclose(scores, untrained.scores(model, serving_spec, arrays), atol=0.02)
+    runner = DenseRunner(tmp_path, interface._replace(precision="bf16"), 1, print)
+    scores = runner.run(looked_up(interface, whole_tables(trained), arrays), arrays)
+    np.testing.assert_allclose(scores, untrained.scores(model, interface, arrays), atol=0.02)
 
 
 def changed(file, folder, change):
@@ -107,14 +106,14 @@ def changed(file, folder, change):
     ],
 )
 def test_check_of_changed_model(change, difference, dlrm, tmp_path):
-    trained, serving_spec, dense, file = dlrm
+    trained, interface, dense, file = dlrm
     with pytest.raises(ValueError, match=f"a batch of 1 rows a score is ({difference}) from what"):
-        check_against_tensorflow(dense, serving_spec, trained, changed(file, tmp_path, change))
+        check_against_tensorflow(dense, interface, trained, changed(file, tmp_path, change))
 
 
 def test_check_with_saturated_scores(dlrm, tmp_path):
     """Logits are so large that scores are 0 or 1 in every implementation."""
-    trained, serving_spec, _, file = dlrm
+    trained, interface, _, file = dlrm
     certain = changed(file, tmp_path, lambda kernel: kernel * 0 + 1000)
 
     class Certain:
@@ -125,9 +124,7 @@ def test_check_with_saturated_scores(dlrm, tmp_path):
             arrays = dict(zip(names, map(np.asarray, inputs), strict=True))
             return tf.constant(open_session(certain).run(["scores"], arrays)[0])
 
-    message = check_against_tensorflow(
-        Certain(), serving_spec, trained, certain, batch_sizes=(5, 3)
-    )
+    message = check_against_tensorflow(Certain(), interface, trained, certain, batch_sizes=(5, 3))
     assert (
         message == "scores within 0.0e+00 of TensorFlow's, but all of them within 1e-05 of 0 or 1"
     )

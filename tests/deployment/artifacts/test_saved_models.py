@@ -11,7 +11,7 @@ import tensorflow as tf
 from deployment.artifacts import saved_models
 from deployment.artifacts.saved_models import write_monolithic, write_sparse
 from deployment.client.drawn_requests import drawn_request
-from deployment.model.served_model import DenseModel, serving_spec_of
+from deployment.model.served_model import DenseModel, interface_of
 from deployment.model.trained_model import open_checkpoint
 from tests.deployment import untrained
 from tests.deployment.reference import looked_up, whole_tables
@@ -44,7 +44,7 @@ assert not ours, ours
 def dlrm(tmp_path_factory):
     """(model, `TrainedModel`, parts, dense) of DLRM with drawn weights."""
     model, trained = untrained.make("dlrm", tmp_path_factory.mktemp("saved_models"))
-    return model, trained, serving_spec_of(trained), DenseModel(trained)
+    return model, trained, interface_of(trained), DenseModel(trained)
 
 
 def run(folder, **arrays):
@@ -58,11 +58,11 @@ def test_session_without_toolkit(trained_dlrm, tmp_path, monkeypatch, capfd):
     """Trained with the custom op, served by TensorFlow alone, tables where they were placed."""
     monkeypatch.setattr(saved_models, "_DEVICE", "/device:CPU:1")
     trained = open_checkpoint(str(trained_dlrm.checkpoint))
-    serving_spec, dense = serving_spec_of(trained), DenseModel(trained)
-    write_sparse(serving_spec, trained, tmp_path / "sparse", on_device=["cat_0", "cat_2"])
-    write_monolithic(dense, serving_spec, trained, tmp_path / "monolithic", on_device=["cat_3"])
+    interface, dense = interface_of(trained), DenseModel(trained)
+    write_sparse(interface, trained, tmp_path / "sparse", on_device=["cat_0", "cat_2"])
+    write_monolithic(dense, interface, trained, tmp_path / "monolithic", on_device=["cat_3"])
     assert capfd.readouterr() == ("", "")
-    arrays = drawn_request(serving_spec, 5, np.random.default_rng(0))
+    arrays = drawn_request(interface, 5, np.random.default_rng(0))
     np.savez(tmp_path / "request.npz", **arrays)
     done = subprocess.run(
         [sys.executable, "-I", "-c", IN_A_SESSION],
@@ -76,7 +76,7 @@ def test_session_without_toolkit(trained_dlrm, tmp_path, monkeypatch, capfd):
         "sparse table_0@1 table_1@0 table_2@1 table_3@0",
         "monolithic table_0@0 table_1@0 table_2@0 table_3@1",
     ]
-    vectors = looked_up(serving_spec, whole_tables(trained), arrays)
+    vectors = looked_up(interface, whole_tables(trained), arrays)
     np.testing.assert_allclose(np.load(tmp_path / "sparse.npy"), vectors, rtol=1e-6)
     scores = dense.score(vectors, arrays["numerical_features"]).numpy()
     np.testing.assert_allclose(np.load(tmp_path / "monolithic.npy"), scores, rtol=1e-5)
@@ -87,18 +87,18 @@ def test_session_without_toolkit(trained_dlrm, tmp_path, monkeypatch, capfd):
 )
 def test_other_monolithic_models(name, tmp_path, caplog):
     model, trained = untrained.make(name, tmp_path)
-    serving_spec = serving_spec_of(trained)
-    write_monolithic(DenseModel(trained), serving_spec, trained, tmp_path / "whole")
-    arrays = drawn_request(serving_spec, 6, np.random.default_rng(0))
-    expected = untrained.scores(model, serving_spec, arrays)
+    interface = interface_of(trained)
+    write_monolithic(DenseModel(trained), interface, trained, tmp_path / "whole")
+    arrays = drawn_request(interface, 6, np.random.default_rng(0))
+    expected = untrained.scores(model, interface, arrays)
     np.testing.assert_allclose(run(tmp_path / "whole", **arrays), expected, atol=1e-6)
     assert caplog.text == ""  # no warning, for example of missing gradients
 
 
 @pytest.mark.parametrize("quantize", ["fp16", "int8"])
 def test_quantized_tables(quantize, dlrm, tmp_path):
-    _, trained, serving_spec, _ = dlrm
-    write_sparse(serving_spec, trained, tmp_path / "sparse", quantize=quantize)
+    _, trained, interface, _ = dlrm
+    write_sparse(interface, trained, tmp_path / "sparse", quantize=quantize)
     stored = {}
     for name, rows in whole_tables(trained).items():
         if quantize == "fp16":
@@ -106,17 +106,17 @@ def test_quantized_tables(quantize, dlrm, tmp_path):
         else:
             scale = np.abs(rows).max(axis=1, keepdims=True) / np.float32(127)
             stored[name] = np.round(rows / scale) * scale
-    ids = drawn_request(serving_spec, 20, np.random.default_rng(0))["categorical_features"]
-    expected = looked_up(serving_spec, stored, {"categorical_features": ids})
+    ids = drawn_request(interface, 20, np.random.default_rng(0))["categorical_features"]
+    expected = looked_up(interface, stored, {"categorical_features": ids})
     result = run(tmp_path / "sparse", categorical_features=ids)
     np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-7)
 
 
 def test_bad_ids(dlrm, tmp_path):
-    _, trained, serving_spec, dense = dlrm
-    write_sparse(serving_spec, trained, tmp_path / "sparse")
-    write_monolithic(dense, serving_spec, trained, tmp_path / "whole")
-    good = drawn_request(serving_spec, 4, np.random.default_rng(0))
+    _, trained, interface, dense = dlrm
+    write_sparse(interface, trained, tmp_path / "sparse")
+    write_monolithic(dense, interface, trained, tmp_path / "whole")
+    good = drawn_request(interface, 4, np.random.default_rng(0))
     for column, value, feature in ((0, 5, "cat_0"), (3, 40, "cat_1"), (4, -1, "cat_2")):
         ids = good["categorical_features"].copy()
         ids[2, column] = value
@@ -134,9 +134,9 @@ def test_bad_ids(dlrm, tmp_path):
 
 def test_misplaced_zeros(tmp_path):
     _, trained = untrained.make("din", tmp_path)
-    serving_spec = serving_spec_of(trained)
-    write_sparse(serving_spec, trained, tmp_path / "sparse")
-    good = drawn_request(serving_spec, 4, np.random.default_rng(0))
+    interface = interface_of(trained)
+    write_sparse(interface, trained, tmp_path / "sparse")
+    good = drawn_request(interface, 4, np.random.default_rng(0))
     good["positive_history"][2] = [[0, 0, 0, 4, 5, 6, 7], [0, 0, 0, 1, 1, 2, 2]]
     run(tmp_path / "sparse", **good)
     for feature, step, value, name in (
@@ -158,8 +158,8 @@ def test_rows_with_fewer_ids(tmp_path):
     _, trained = untrained.make("dlrm", tmp_path)
     config = trained.config.replace(dataset_type="split_tfrecords")
     trained = dataclasses.replace(trained, config=config)
-    serving_spec = serving_spec_of(trained)
-    write_sparse(serving_spec, trained, tmp_path / "sparse")
+    interface = interface_of(trained)
+    write_sparse(interface, trained, tmp_path / "sparse")
     ids = np.array([[1, 5, -1, 39, 2], [-1, -1, -1, -1, -1]])
     result = run(tmp_path / "sparse", categorical_features=ids)
     tables = whole_tables(trained)

@@ -94,7 +94,7 @@ def test_float16_overflow(tmp_path, small_blocks):
         "65504: use --quantize_tables int8"
     )
     with pytest.raises(ValueError, match=message):
-        write_tables(trained, [("t", 5000, 4)], tmp_path, "fp16")
+        write_tables(trained, [ServedTable("t", 5000, 4)], tmp_path, "fp16")
     assert to_float16(np.array([[65504.0]], np.float32), "t", [0])[0, 0] == 65504
     of_ids = {"ids": np.array([[0, 3210]])}
     with pytest.raises(ValueError, match=message):
@@ -112,7 +112,7 @@ def test_values_not_finite(tmp_path, monkeypatch, small_blocks, value, quantize)
         trained = save_tables(tmp_path / "checkpoints", {"t": values})
     message = f"^table t, row 3210 has the value {value} in the checkpoint, .* deploy another"
     with pytest.raises(ValueError, match=message):
-        write_tables(trained, [("t", 5000, 4)], tmp_path, quantize)
+        write_tables(trained, [ServedTable("t", 5000, 4)], tmp_path, quantize)
     of_ids, how = {"ids": np.array([[3210]])}, None if quantize == "none" else quantize
     with pytest.raises(ValueError, match=message):
         lookup(CheckpointRows(trained, "t"), ServedLookup("t", "ids", 0, 1, "sum"), of_ids, how)
@@ -123,7 +123,7 @@ def test_size_of_files(trained, tmp_path, quantize):
     """The reported size leaves out the headers of the files, 128 bytes each."""
     write_tables(trained, sizes(TABLES), tmp_path, quantize)
     on_disk = sum(file.stat().st_size - 128 for file in tmp_path.glob("*.npy"))
-    assert on_disk == sum(table_bytes(rows, dim, quantize) for _, rows, dim in sizes(TABLES))
+    assert on_disk == sum(table_bytes(t.rows, t.dim, quantize) for t in sizes(TABLES))
 
 
 def test_corrupt_checkpoint(trained, tmp_path):
@@ -176,7 +176,7 @@ def test_auc_of_served_rows(trained, tmp_path, quantize):
     interface = Interface(
         *("test", (ServedTensor("ids", "int32", (6,)),), features, lookups),
         write_tables(trained, sizes(TABLES), tmp_path / TABLES_FOLDER, quantize),
-        *((), 28),
+        (),
     )
     ids = np.random.default_rng(5).integers(0, 40, (50, 6)).astype(np.int32)
     ids[3, 2:5], ids[4, 4] = -1, -1
@@ -196,7 +196,7 @@ def test_peak_memory(tmp_path, monkeypatch, quantize):
     trained = save_tables(tmp_path / "checkpoints", {"t": np.ones((131072, 16), np.float32)})
     tracemalloc.start()
     try:
-        write_tables(trained, [("t", 131072, 16)], tmp_path, quantize)
+        write_tables(trained, [ServedTable("t", 131072, 16)], tmp_path, quantize)
         assert tracemalloc.get_traced_memory()[1] < 10 * 65536
     finally:
         tracemalloc.stop()

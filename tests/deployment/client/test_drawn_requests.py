@@ -26,7 +26,6 @@ MODEL = Interface(
     lookups=(),
     tables=(),
     dense_inputs=(),
-    width=0,
     histories=("h", "g"),
 )
 

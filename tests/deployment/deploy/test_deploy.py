@@ -17,13 +17,13 @@ from deployment.artifacts import quantization_check
 from deployment.deploy import __main__ as tool
 from deployment.deploy import deployer
 from deployment.deploy.deploy_options import LocalOptions
-from deployment.model.served_model import request_arrays, serving_spec_of
-from deployment.model.serving_spec import ServingSpec
+from deployment.model.served_model import interface_of, request_arrays
 from deployment.model.trained_model import evaluation_rows, open_checkpoint
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest
 from deployment.serving.dense import open_session
 from deployment.serving.hps_keys import keys_of
+from deployment.serving.interface import Interface
 from deployment.serving.scorer import RequestScorer
 from tests.deployment.trained import TrainedFixture
 from tests.deployment.triton.hps_stand_in import HpsStandIn
@@ -49,9 +49,9 @@ def refused(capsys, *flags: str) -> str:
 def requests(model: TrainedFixture) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """All rows to evaluate on as one request, and their labels."""
     trained = open_checkpoint(str(model.checkpoint))
-    serving_spec, result, labels = serving_spec_of(trained), [], []
+    interface, result, labels = interface_of(trained), [], []
     for batch in evaluation_rows(trained, 10_000).dataset():
-        result.append(request_arrays(serving_spec, batch.inputs))
+        result.append(request_arrays(interface, batch.inputs))
         labels.append(batch.labels.numpy().ravel())
     arrays = {name: np.concatenate([part[name] for part in result]) for name in result[0]}
     return arrays, np.concatenate(labels)
@@ -377,13 +377,13 @@ def test_overwriting_and_invalid_requests(trained_dlrm, tmp_path, capsys):
 
 def test_model_without_tables():
     """A model of numerical features alone consists of its dense part."""
-    serving_spec = ServingSpec((), (), (), (), ())
+    interface = Interface("dlrm", (), (), (), (), ())
     with pytest.raises(ValueError, match="the model has no tables, .*: use --monolithic"):
-        deployer.check_options(serving_spec, LocalOptions("c", Path("r")))
+        deployer.check_options(interface, LocalOptions("c", Path("r")))
     quantized = LocalOptions("c", Path("r"), monolithic=True, quantize_tables="int8")
     with pytest.raises(ValueError, match="--quantize_tables int8: the model has no tables; leave"):
-        deployer.check_options(serving_spec, quantized)
-    deployer.check_options(serving_spec, LocalOptions("c", Path("r"), monolithic=True))
+        deployer.check_options(interface, quantized)
+    deployer.check_options(interface, LocalOptions("c", Path("r"), monolithic=True))
 
 
 def test_unknown_ids_where_zero_is_padding(trained_sim, tmp_path, capsys):

@@ -65,7 +65,7 @@ class Rows:
 
 @pytest.fixture
 def plain_requests(monkeypatch):
-    monkeypatch.setattr(evaluation_requests, "serving_spec_of", lambda trained: None)
+    monkeypatch.setattr(evaluation_requests, "interface_of", lambda trained: None)
     ids = lambda _, inputs: {"ids": inputs.categorical[0]}  # noqa: E731
     monkeypatch.setattr(evaluation_requests, "request_arrays", ids)
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from dataloading.pipeline.batch import Inputs, RaggedIds
 from deployment.client.drawn_requests import drawn_request
-from deployment.model.served_model import POLICIES, DenseModel, request_arrays, serving_spec_of
+from deployment.model.served_model import POLICIES, DenseModel, interface_of, request_arrays
 from tests.deployment import untrained
 from tests.deployment.reference import looked_up, whole_tables
 
@@ -17,7 +17,7 @@ from tests.deployment.reference import looked_up, whole_tables
 def test_narrow_ids_of_loader(tmp_path):
     _, trained = untrained.make("dlrm", tmp_path)
     ids = tuple(np.int8(column) for column in ([[4]], [[1, 2, 3]], [[8]]))
-    arrays = request_arrays(serving_spec_of(trained), Inputs(np.zeros((1, 2)), ids))
+    arrays = request_arrays(interface_of(trained), Inputs(np.zeros((1, 2)), ids))
     assert arrays["categorical_features"].dtype == np.int64
     assert arrays["categorical_features"].tolist() == [[4, 1, 2, 3, 8]]
     assert arrays["numerical_features"].dtype == np.float32
@@ -31,11 +31,11 @@ def test_parts_of_histories(tmp_path):
         ("no_history", [user, target], ()),
     ):
         _, trained = untrained.make(name, tmp_path / name)
-        serving_spec = serving_spec_of(trained)
-        assert [tensor.name for tensor in serving_spec.inputs] == inputs
-        assert serving_spec.dense_inputs == dense_inputs
-        has_history = "past_item" in {feature.name for feature in serving_spec.features}
-        assert has_history == bool(serving_spec.histories) == (history in inputs)
+        interface = interface_of(trained)
+        assert [tensor.name for tensor in interface.inputs] == inputs
+        assert interface.dense_inputs == dense_inputs
+        has_history = "past_item" in {feature.name for feature in interface.features}
+        assert has_history == bool(interface.histories) == (history in inputs)
 
 
 def test_ids_of_rows_of_different_lengths(tmp_path):
@@ -43,7 +43,7 @@ def test_ids_of_rows_of_different_lengths(tmp_path):
     ragged = RaggedIds(np.array([7, 8, 9, 6], np.int32), np.array([0, 3, 3, 4], np.int32))
     one_each = np.array([[1], [2], [3]], np.int32)
     inputs = Inputs(np.zeros((3, 2), np.float32), (one_each, ragged, one_each))
-    assert request_arrays(serving_spec_of(trained), inputs)["categorical_features"].tolist() == [
+    assert request_arrays(interface_of(trained), inputs)["categorical_features"].tolist() == [
         [1, 7, 8, 9, 1],
         [2, -1, -1, -1, 2],
         [3, 6, -1, -1, 3],
@@ -54,11 +54,11 @@ def test_ids_of_rows_of_different_lengths(tmp_path):
 def test_lower_precision(precision, tmp_path):
     """Lowers the precision of activations alone: weights stay as trained, scores are close."""
     _, trained = untrained.make("dlrm", tmp_path)
-    serving_spec = serving_spec_of(trained)
+    interface = interface_of(trained)
     dense = DenseModel(trained, POLICIES[precision])
     assert {weight.dtype for weight in dense.weights} == {tf.float32}
-    arrays = drawn_request(serving_spec, 32, np.random.default_rng(0))
-    inputs = looked_up(serving_spec, whole_tables(trained), arrays), arrays["numerical_features"]
+    arrays = drawn_request(interface, 32, np.random.default_rng(0))
+    inputs = looked_up(interface, whole_tables(trained), arrays), arrays["numerical_features"]
     exact, result = DenseModel(trained).score(*inputs).numpy(), dense.score(*inputs)
     assert result.dtype == tf.float32
     difference = np.abs(result.numpy() - exact).max()

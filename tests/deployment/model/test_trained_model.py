@@ -4,7 +4,7 @@ import shutil
 import numpy as np
 import pytest
 
-from deployment.model.served_model import candidates_of, serving_spec_of
+from deployment.model.served_model import candidates_of, interface_of
 from deployment.model.trained_model import (
     evaluation_rows,
     open_checkpoint,
@@ -33,7 +33,7 @@ def test_model_of_checkpoint(recipe, request):
     assert model.recipe == recipe
     assert model.config.run.mode == "eval"
     saved = {name: e.shape for name, e in model.index.weights.items() if name.startswith("sparse/")}
-    assert {f"sparse/{name}": (rows, dim) for name, rows, dim in tables_of(model)} == saved
+    assert {f"sparse/{t.name}": (t.rows, t.dim) for t in tables_of(model)} == saved
 
 
 def test_scores_of_restored_model(trained_dlrm, tmp_path):
@@ -86,7 +86,7 @@ def test_data_set_of_the_checkpoint(recipe, request, tmp_path):
     there = open_checkpoint(str(trained.checkpoint))
     gone = open_checkpoint(str(moved(trained, tmp_path)))
     assert gone.spec == there.spec and gone.spec.base_directory == gone.path
-    assert serving_spec_of(gone) == serving_spec_of(there)
+    assert interface_of(gone) == interface_of(there)
     restored_model(gone)
     message = (
         r"the samples to evaluate are in the data set .*gone: name its folder with --dataset_p"

@@ -41,7 +41,6 @@ CLICKS = Interface(
         ServedTable("words", 6, 3, "float32", "words.npy"),
     ),
     dense_inputs=(NUMERICAL,),
-    width=7,
     max_batch_size=8,
 )
 

@@ -50,7 +50,6 @@ INTERFACE = Interface(
     ),
     tables=(),
     dense_inputs=(),
-    width=0,
     histories=(HISTORY,),
     encoder=ENCODER.digest,
 )

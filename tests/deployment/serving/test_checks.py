@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from deployment.serving.checks import BadRequest, RequestChecker
-from deployment.serving.interface import Interface, ServedFeature, ServedLookup, ServedTensor
+from deployment.serving.interface import (
+    Interface,
+    ServedFeature,
+    ServedLookup,
+    ServedTable,
+    ServedTensor,
+)
 from tests.deployment.serving.made_models import CATEGORICAL, CLICKS, NUMERICAL, request
 
 
@@ -126,7 +132,6 @@ def test_int64_ids_and_tensors_of_more_dims():
         (),
         (),
         (),
-        0,
     )
     ids = np.array([[[0, 1, 9], [0, 5, 2**40 - 1]]])
     assert check(interface, {"history": ids})["history"] is ids
@@ -151,16 +156,15 @@ def test_padding_of_histories(role, dtype):
             ServedFeature("shop", "history", 4, 4, 5),
         ),
         (ServedLookup("item", "history", 0, 4, None), ServedLookup("item", "target", 0, 1, None)),
-        (),
+        (ServedTable("item", 10, 1),),
         ("target", "history"),
-        3,
         role=role,
         histories=("history",),
     )
     good = [[[0, 0, 0, 0], [0, 0, 0, 0]], [[0, 0, 9, 8], [0, 0, 4, 1]], [[1, 2, 3, 4]] * 2]
     arrays = {"target": np.zeros((3, 1), dtype), "history": np.array(good, dtype)}
     if role == "dense":
-        arrays["embeddings"] = np.zeros((3, 3), np.float32)
+        arrays["embeddings"] = np.zeros((3, interface.width), np.float32)
     assert check(interface, arrays)["history"] is arrays["history"]
     for place, value, name, step, message in (
         ((1, 0, 3), 0, "item", 3, "0 after an id; zeros are padding, at the start of a history"),

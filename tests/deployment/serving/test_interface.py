@@ -47,6 +47,15 @@ def test_ids_of_each_column():
     assert (least[0], end[0]) == (0, 0), "a column of no feature"
 
 
+def test_file_of_earlier_version(tmp_path):
+    """The width was stored, too."""
+    interfaces.write(CLICKS, tmp_path)
+    path = tmp_path / "interface.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"width": CLICKS.width}))
+    assert CLICKS.width == 7
+    assert interfaces.read(tmp_path) == CLICKS
+
+
 def test_invalid_file(tmp_path):
     with pytest.raises(
         ValueError, match="is not an interface of a model .*No such file.*deploy the"

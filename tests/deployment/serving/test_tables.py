@@ -43,9 +43,7 @@ def test_sum_before_padded_lookup(tmp_path):
     """The rows of the tags follow those of the city: an absent tag does not read the last row of
     the city."""
     features = (CLICKS.features[2], CLICKS.features[3]._replace(padded=True))
-    interface = CLICKS._replace(
-        features=features, lookups=(CLICKS.lookups[1], CLICKS.lookups[0]), width=4
-    )
+    interface = CLICKS._replace(features=features, lookups=(CLICKS.lookups[1], CLICKS.lookups[0]))
     ids = np.int32([[3, -1, -1, 0, 0, 0], [1, 4, -1, 0, 0, 0], [2, 0, 1, 0, 0, 0]])
     result = MappedTables(write_clicks(tmp_path / "1"), interface).lookup({CATEGORICAL: ids})
     assert result.tolist() == [[0, 0, 3, -0.75], [8, -2, 1, -0.25], [9, -2.25, 2, -0.5]]
@@ -87,7 +85,6 @@ def made(folder, dtype, widths, in_one_file, hotness=1, sums=True):
             scales = np.concatenate([scales for _, scales in parts])
             np.save(folder / "tables" / f"scales_{file}", scales)
     columns = range(0, len(widths) * hotness, hotness)
-    vectors = 1 if sums else hotness
     interface = Interface(
         "dcnv2",
         (ServedTensor("ids", "int32", (len(widths) * hotness,)),),
@@ -101,7 +98,6 @@ def made(folder, dtype, widths, in_one_file, hotness=1, sums=True):
         ),
         tuple(tables),
         (),
-        sum(widths) * vectors,
     )
     return interface, meant
 
@@ -219,7 +215,6 @@ def test_preload_by_available_memory(tmp_path, monkeypatch, available, preload, 
         features=(ServedFeature("a", "ids", 0, 1, rows),),
         lookups=(ServedLookup("a", "ids", 0, 1, "sum"),),
         tables=(ServedTable("a", rows, 64, "float32", "a.npy"),),
-        width=64,
     )
     (tmp_path / "tables").mkdir()
     file = tmp_path / "tables/a.npy"

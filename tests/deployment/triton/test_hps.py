@@ -60,7 +60,6 @@ INTERFACE = Interface(
         ServedTable(name, *values.shape, "float32", "", None) for name, values in VALUES.items()
     ),
     dense_inputs=("age",),
-    width=3 + 2 + 4 * 3 + 2,
     max_batch_size=8,
 )
 ARRAYS = {
