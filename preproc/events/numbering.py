@@ -80,7 +80,7 @@ def number(
     ).to_pylist()
     if (before["most"] or 0) < min_events:
         raise no_user_left(least, before["most"] or 0)
-    paths = {kind: folder / f"{kind}_values.parquet" for kind in ("user", "item")}
+    paths = vocabulary_files(folder)
     _write_counted(engine, by_user.filter(by_user["count"] >= min_events), paths["user"])
     users = read_ids(engine, paths["user"], first_id)
     kept = events.join(users, events.user == users.value).select(
@@ -93,6 +93,11 @@ def number(
     )
     ordered = numbered.order_by("user", "time", TIE_ORDER)
     return NumberedEvents(engine, ordered, paths, before["users"], int(before["events"]))
+
+
+def vocabulary_files(folder: Path) -> dict[str, Path]:
+    """Returns the files of `NumberedEvents.vocabularies`."""
+    return {kind: folder / f"{kind}_values.parquet" for kind in ("user", "item")}
 
 
 def save_encoder(

@@ -1,5 +1,6 @@
 """Events with raw values -> ids, in this process or on a cluster."""
 
+import tempfile
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -12,8 +13,15 @@ from preproc.amazon_books.options import AmazonOptions
 from preproc.arguments import no_user_left
 from preproc.checks.joins import joined_table
 from preproc.engines.engine import Engine
-from preproc.events.numbering import number, read_ids, write_batches
-from preproc.events.ties import order_ties
+from preproc.events.numbering import (
+    NumberedEvents,
+    number,
+    read_ids,
+    vocabulary_files,
+    write_batches,
+)
+from preproc.events.ties import TIE_ORDER, order_ties
+from preproc.sources.chunk import PARQUET, SourceChunk
 
 FIRST_ID = 1
 
@@ -31,44 +39,49 @@ def number_log(options: AmazonOptions, engine: Engine, log: EventLog, folder: Pa
     if not log.num_events:
         raise no_user_left(least, 0)
     ordered, ties = order_ties(engine, log.events, options.seed)
-    if options.engine == "nvtabular":
-        vocabularies, num_users_before = _by_nvtabular(options, engine, ordered, events)
-    else:
-        numbered = number(engine, ordered, options.min_events, FIRST_ID, least, folder)
-        vocabularies, num_users_before = numbered.vocabularies, numbered.num_users_before
-        with open(events, "wb") as file:
-            for _, items in numbered.pairs():
-                items.tofile(file)
+    with tempfile.TemporaryDirectory(dir=folder) as work, open(events, "wb") as file:
+        if options.engine == "nvtabular":
+            numbered = _by_nvtabular(options, engine, ordered, folder, Path(work))
+        else:
+            numbered = number(engine, ordered, options.min_events, FIRST_ID, least, folder)
+        for _, items in numbered.pairs():
+            items.tofile(file)
     ids, missing, checks = {"user": (), "item": ()}, {}, [ties.finding()]
     for kind, features in log.features.items():
-        values = read_ids(engine, vocabularies[kind], FIRST_ID)
+        values = read_ids(engine, numbered.vocabularies[kind], FIRST_ID)
         if features.source:
             checks.append(joined_table(engine, kind, values, features.table, features.source))
         ids[kind], gaps = number_features(engine, kind, values, features)
         missing |= gaps
-    counts = pq.read_table(vocabularies["user"], columns=["count"])["count"]
     return NumberedLog(
         events=events,
-        num_events=counts.to_numpy(),
+        num_events=numbered.num_of_users(),
         user_features=ids["user"],
         item_features=ids["item"],
-        num_items=pq.read_metadata(vocabularies["item"]).num_rows,
-        num_users_before=num_users_before,
+        num_items=numbered.num_values("item"),
+        num_users_before=numbered.num_users_before,
         checks=tuple(checks),
         num_missing=missing,
-        vocabularies=vocabularies,
+        vocabularies=numbered.vocabularies,
     )
 
 
 def _by_nvtabular(
-    options: AmazonOptions, engine: Engine, ordered: ir.Table, target: Path
-) -> tuple[dict[str, Path], int]:
-    from preproc.amazon_books.engines.nvtabular_engine import AmazonNVTabularEngine
+    options: AmazonOptions, engine: Engine, ordered: ir.Table, folder: Path, work: Path
+) -> NumberedEvents:
+    """Returns what `number` does; work: folder for files that its events are read from."""
+    from preproc.amazon_books.engines import nvtabular_engine
 
-    folder = target.parent
-    events = folder / "events.parquet"
+    events, vocabularies = work / "events.parquet", vocabulary_files(folder)
     write_batches(engine.batches(ordered), events)
-    with AmazonNVTabularEngine(options, folder) as nvtabular:
-        result = nvtabular.number([events], options.min_events, target)
-    events.unlink()
-    return result
+    with nvtabular_engine.AmazonNVTabularEngine(options, work) as nvtabular:
+        num_users = nvtabular.number(events, options.min_events, vocabularies, "ids")
+    files = [str(path) for path in sorted((work / "ids").glob("*.parquet"))]
+    table = engine.read([SourceChunk(PARQUET, tuple(files))])
+    ids = {
+        kind: (table[kind] + (FIRST_ID - nvtabular_engine.FIRST_ID)).cast("int32")
+        for kind in vocabularies
+    }
+    numbered = table.select("time", TIE_ORDER, **ids).order_by("user", "time", TIE_ORDER)
+    num_events = pq.read_metadata(events).num_rows
+    return NumberedEvents(engine, numbered, vocabularies, num_users, num_events)

@@ -1,35 +1,28 @@
 """The engine for NVTabular: on a GPU where cuDF is, else on the CPU with pandas.
 
-`Categorify` counts and looks up users and items; events are shuffled by user; `Groupby` sorts each
-user's. It all happens in this process: a Dask cluster on one machine is slower. Events are
-processed a partition at a time, and shuffled on the disk where they take more than 1 GB. But
+`Categorify` counts and looks up users and items; DuckDB sorts the events. It all happens in this
+process: a Dask cluster on one machine is slower. Events are processed a partition at a time. But
 `Categorify` holds all different users and items as Python objects on the CPU, which no flag limits.
 """
 
 import contextlib
 import os
 import sys
-import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from preproc.amazon_books.engines.interface import running_total
 from preproc.amazon_books.options import AmazonOptions
 from preproc.arguments import no_user_left
 from preproc.events.ties import TIE_ORDER
-from runtime.files.disk import allocate
 
 # NVTabular's ids are 0 for padding, 1 for missing values, 2 for those that it does not know, and
 # from then on those of the values that it does.
 FIRST_ID = 3
-_ORDER = ("time", TIE_ORDER)
-_KINDS = ("user", "item")
 _MIN_MEMORY_BYTES = 768 << 20
 # Memory in addition to partitions and values: Python, Arrow, Dask and NVTabular (about 220 MiB),
 # the lines that are being parsed, allocator slack.
@@ -71,28 +64,24 @@ class AmazonNVTabularEngine:
         pa.set_cpu_count(self._threads_before)
 
     def number(
-        self, files: Sequence[Path], min_events: int, target: Path
-    ) -> tuple[dict[str, Path], int]:
-        """Writes `NumberedLog.events`, and the vocabularies next to it.
+        self, file: Path, min_events: int, vocabularies: Mapping[str, Path], target: str
+    ) -> int:
+        """Writes ids of kept events, from FIRST_ID on, to Parquet files of a folder in the scratch.
 
-        files: of user, item, time and tie_order.
+        Args:
+            file: of user, item, time and tie_order; those of the result.
+            vocabularies: "user", "item" -> new file, see `NumberedEvents.vocabularies`.
 
         Returns:
-            `NumberedLog.vocabularies` and `NumberedLog.num_users_before`.
+            the number of all users.
         """
-        ops = self._nvtabular.ops
-        with (
-            tempfile.TemporaryDirectory(dir=self._scratch) as name,
-            warnings.catch_warnings(),
-        ):
+        ops, work = self._nvtabular.ops, self._scratch
+        with warnings.catch_warnings():
             # Its remark, at each data set, that there is no GPU.
             warnings.filterwarnings("ignore", message="Initializing an NVTabular Dataset in CPU")
-            work = Path(name)
-            events = self._dataset(files)
-            if events is None:
-                raise no_user_left(f"--min_events {min_events} events", 0)
+            events = self._dataset([file])
             # Arrow compares text bytewise.
-            every_user = self._counted(events, "user", work).sort_by("value")
+            every_user = self._counted(events, "user").sort_by("value")
             users = every_user.filter(pc.field("count") >= min_events)
             if not len(users):
                 most = pc.max(every_user["count"]).as_py()
@@ -102,27 +91,18 @@ class AmazonNVTabularEngine:
                 lambda log: log["user"] >= FIRST_ID
             )
             events = self._stored(events, kept, work / "kept")
-            items = self._counted(events, "item", work).sort_by("value")
+            items = self._counted(events, "item").sort_by("value")
             item_ids = ["item"] >> ops.Categorify(vocabs=_vocabulary("item", items, work))
-            vocabularies = {kind: target.parent / f"{kind}_values.parquet" for kind in _KINDS}
-            for counted, path in zip((users, items), vocabularies.values(), strict=True):
-                pq.write_table(counted, path)
-            self._write_events(
-                events,
-                ["user", "time", TIE_ORDER] + item_ids,
-                users["count"].to_numpy(),
-                target,
-                work,
-            )
-        return vocabularies, len(every_user)
+            self._stored(events, ["user", "time", TIE_ORDER] + item_ids, work / target)
+            pq.write_table(users, vocabularies["user"])
+            pq.write_table(items, vocabularies["item"])
+        return len(every_user)
 
     def _dataset(self, paths: Sequence[Path]):
-        """A data set of files, which may be empty; None if they all are."""
+        """A data set of files, some of which may be empty."""
         rows = {path: pq.read_metadata(path).num_rows for path in paths}
         # NVTabular takes the first row group for as large as any.
         files = sorted((path for path in paths if rows[path]), key=rows.get, reverse=True)
-        if not files:
-            return None
         names = [str(self._unpartitioned(path.parent) / path.name) for path in files]
         return self._nvtabular.Dataset(names, engine="parquet", part_size=self._partition_bytes)
 
@@ -140,9 +120,9 @@ class AmazonNVTabularEngine:
             self._aliases[folder] = Path(f"/proc/self/fd/{descriptor}")
         return self._aliases[folder]
 
-    def _counted(self, dataset, column: str, work: Path) -> pa.Table:
+    def _counted(self, dataset, column: str) -> pa.Table:
         """Returns the values of a column and their counts (value, count), in any order."""
-        categorify = self._nvtabular.ops.Categorify(out_path=str(work / f"{column}s"))
+        categorify = self._nvtabular.ops.Categorify(out_path=str(self._scratch / f"{column}s"))
         self._nvtabular.Workflow([column] >> categorify).fit(dataset)
         counted = pq.read_table(categorify.categories[column], columns=[column, f"{column}_size"])
         return counted.rename_columns(["value", "count"])
@@ -153,40 +133,6 @@ class AmazonNVTabularEngine:
         workflow.fit_schema(dataset.schema)
         workflow.transform(dataset).to_parquet(str(folder))
         return self._dataset(sorted(folder.glob("*.parquet")))
-
-    def _write_events(self, dataset, ids, num_events: np.ndarray, target: Path, work: Path) -> None:
-        """Writes the item ids of all events where their users' are; ids: the columns."""
-        import dask
-        from merlin.core.dispatch import to_arrow
-
-        starts = running_total(num_events)
-        allocate(target, 4 * int(starts[-1]))
-        events = np.memmap(target, np.int32, "r+")
-
-        def write(users) -> None:
-            """users: a partition (user, item_list) of whole users."""
-            if not len(users):
-                return
-            table = to_arrow(users)
-            lists = table["item_list"].combine_chunks()
-            offsets, items = lists.offsets.to_numpy(), lists.flatten().to_numpy()
-            number = table["user"].to_numpy() - FIRST_ID
-            places = np.repeat(starts[number] - (offsets[:-1] - offsets[0]), np.diff(offsets))
-            events[places + np.arange(len(items))] = items - FIRST_ID + 1
-
-        by_user = self._nvtabular.ops.Groupby(
-            groupby_cols=["user"], sort_cols=list(_ORDER), aggs={"item": "list"}
-        )
-        with dask.config.set(temporary_directory=str(work)):
-            workflow = self._nvtabular.Workflow(ids)
-            workflow.fit_schema(dataset.schema)
-            shuffled = workflow.transform(dataset).shuffle_by_keys(["user"], hive_data=False)
-            workflow = self._nvtabular.Workflow(["user", "item", *_ORDER] >> by_user)
-            workflow.fit_schema(shuffled.schema)
-            parts = workflow.transform(shuffled).to_ddf().to_delayed()
-            # In one go, so that the shuffle is done once.
-            dask.compute([dask.delayed(write)(part) for part in parts], scheduler="synchronous")
-        events.flush()
 
 
 def _vocabulary(column: str, counted: pa.Table, folder: Path) -> dict[str, str]:
