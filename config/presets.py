@@ -215,6 +215,7 @@ def _describe_ranking() -> dict[str, str]:
         "decay_steps": f"0, a constant rate, {few}; else until the end of the training",
         "weight_decay": f"2 below 30,000 samples; 1 from there on {few}",
         "dropout_rate": f"0.2 {few}",
+        "epsilon": f"0.0001 {few}, with --optimizer adam",
         "numerical_embedding": "bins where the data set's encoder has them, unless --variant "
         "nvidia",
         "wide": "on, unless --variant nvidia",
@@ -291,6 +292,9 @@ def _choose_ranking(num_samples: int, values: _Selection, has_bins: bool) -> Non
         values.set(batch_size=_power_of_two(256, num_samples))
         if values["optimizer"] == "adam":
             values.set(embedding_optimizer="adam")  # rare ids decay, too
+            # Adam would move the row of a rare id as far as those of frequent ones. Its gradients
+            # are small, and an epsilon above them keeps it from learning its samples by heart.
+            values.set(epsilon=1e-4)
     else:
         batch_size = _power_of_two(1.5 * math.sqrt(num_samples), num_samples)
         values.set(batch_size=batch_size, epochs=_epochs(num_samples))

@@ -197,6 +197,7 @@ def test_few_samples_with_early_stopping():
         "learning_rate": 0.002,
         "weight_decay": 2.0,
         "dropout_rate": 0.2,
+        "epsilon": 1e-4,
         "embedding_optimizer": "adam",
         "warmup_steps": 0,
         "decay_start_step": 0,
