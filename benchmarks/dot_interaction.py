@@ -6,9 +6,11 @@
 - the training step of `dlrm_training` with `--interaction dot_custom` and `dot_tensorflow`.
 """
 
+import dataclasses
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +21,7 @@ from benchmarks.dlrm_training.workload import DLRMSizes
 from benchmarks.harness import report, training
 from benchmarks.harness.report import Page, summary, table
 from benchmarks.harness.worker import timed_ms
+from config.flag import flag
 from nn.layers.fused_op import custom_op
 from nn.layers.interaction import DotInteraction
 
@@ -87,12 +90,20 @@ def compare(sizes: DLRMSizes, dtype: str, apart: bool, rounds: int) -> dict[tupl
     return {key: np.asarray(ms[WARM_UP_CALLS:]) for key, ms in times.items()}
 
 
+@dataclass(frozen=True, kw_only=True)
+class InteractionOptions(training.TrainingOptions):
+    """Flags of the benchmark."""
+
+    rounds: int = report.rounds_flag(40)
+    steps: int = flag(4, "steps of a side's turn", at_least=1)
+    step_rounds: int = flag(12, "turns of every side of the training steps", at_least=1)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = training.parser_of(__doc__, rounds=40, steps=4, step_rounds=12)
-    args = parser.parse_args(argv)
+    args = report.parse(InteractionOptions, argv, "dot_interaction", __doc__)
     sizes = dlrm_training.QUICK if args.quick else DLRMSizes()
     if args.quick:
-        args.rounds, args.step_rounds, args.steps = 2, 2, 1
+        args = dataclasses.replace(args, rounds=2, step_rounds=2, steps=1)
     tf.config.threading.set_intra_op_parallelism_threads(args.threads)
     facts = [
         f"TensorFlow {tf.__version__}; the op's instruction set: {custom_op().cpu_isa()}",
@@ -119,11 +130,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         dlrm_training.OURS._replace(name=name, options=(("interaction", name),))
         for name in ("dot_custom", "dot_tensorflow")
     ]
-    args.rounds = args.step_rounds
     results = training.measure_all(
         dlrm_training.cases_of(sizes, sides),
         lambda folder, _: dlrm_training.write_rows(folder, sizes),
-        args,
+        dataclasses.replace(args, rounds=args.step_rounds),
     )
     page.add("Training step", *training.steps_table(results, "dot_custom is faster by"))
     return page.finish(args.output)

@@ -14,12 +14,14 @@ import dataclasses
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness.report import Page, command, parser_of, table
+from benchmarks.harness.report import BenchmarkOptions, Page, command, parse, table
 from benchmarks.harness.studies import log_of, mean_and_range, run
+from config.flag import flag
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.synthetic.rows import stored_spec
@@ -111,10 +113,18 @@ def compare(folder: Path, users: int, seeds: int, epochs: int) -> tuple[list[lis
     return [*rows, ["true utility", "", "", mean_and_range(best), "", "", ""]], least
 
 
+@dataclass(frozen=True, kw_only=True)
+class GroupOptions(BenchmarkOptions):
+    """Flags of the benchmark."""
+
+    users: int = flag(1000, "users of a data set", at_least=1)
+    seeds: int = flag(5, "data sets, a training each", at_least=1)
+    epochs: int = flag(30, "most epochs to choose from", at_least=1)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Generates, chooses, trains and writes the page."""
-    parser = parser_of(__doc__, users=1000, seeds=5, epochs=30)
-    args = parser.parse_args(arguments)
+    args = parse(GroupOptions, arguments, "group_losses", __doc__)
     with tempfile.TemporaryDirectory() as temporary:
         rows, least = compare(Path(temporary), args.users, args.seeds, args.epochs)
     columns = ("loss", "learning rate, epochs", "validation NDCG@5", "test NDCG@5 (range)")

@@ -16,19 +16,21 @@ popularity to the power that makes the ranking by popularity as good as on the t
 
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.harness.report import table
+from benchmarks.harness.report import parse, table
 from benchmarks.harness.studies import (
+    StudyOptions,
     mean_and_range,
     run,
     study_page,
-    study_parser,
     summary_of,
 )
+from config.flag import flag
 from dataloading.interactions.candidate_rules import list_length_key
 from dataloading.interactions.stored import (
     num_users_and_items,
@@ -196,11 +198,16 @@ def settings_table(result: dict[str, Any]) -> list[str]:
     return table(("settings", "", *(metric.upper() for metric in METRICS)), rows, num_text=2)
 
 
+@dataclass(frozen=True, kw_only=True)
+class NCFStudyOptions(StudyOptions):
+    """Flags of the study."""
+
+    only: str | None = flag(None, "one data set", choices=tuple(TASKS))
+
+
 def main() -> int:
     """Prepares, chooses, trains and writes the page."""
-    parser = study_parser(__doc__, seeds=5)
-    parser.add_argument("--only", choices=list(TASKS), help="one data set")
-    args = parser.parse_args()
+    args = parse(NCFStudyOptions, None, "ncf_accuracy", __doc__)
     results = {}
     for name in [args.only] if args.only else TASKS:
         with tempfile.TemporaryDirectory() as temporary:

@@ -8,8 +8,8 @@ The peer of `table` (`polars_table.py`) holds all rows in memory: it is the leas
 write for the same files.
 """
 
-import argparse
 import contextlib
+import dataclasses
 import functools
 import os
 import shutil
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +30,7 @@ import pyarrow.csv as pc
 
 from benchmarks.harness import report
 from benchmarks.harness.report import Page, spread
+from config.flag import flag
 
 ROOT = Path(__file__).resolve().parents[1]
 PEER = Path(__file__).with_name("polars_table.py")
@@ -201,7 +203,22 @@ def median_s(runs: Sequence[PreparationRun]) -> float:
     return float(np.median([each.elapsed_s for each in runs]))
 
 
-def measure(data: Data, args: argparse.Namespace, work: Path, page: Page) -> None:
+@dataclass(frozen=True, kw_only=True)
+class PreparationOptions(report.BenchmarkOptions):
+    """Flags of the benchmark."""
+
+    memory_limit_mib: int = flag(512, "memory limit", at_least=1)
+    repeats: int = flag(3, "preparations of each side", at_least=1)
+    data: str = flag("criteo", "the preparation", choices=tuple(DATA))
+    count: int | None = flag(None, "rows whose seconds are compared", at_least=1)
+    memory_count: int | None = flag(None, "rows under the memory limit", at_least=1)
+    engines: tuple[str, ...] = flag((), "the first one has the targets")
+    other: Path | None = flag(None, "compare with another checkout, too")
+    polars_python: str | None = flag(None, "of --data table: Python with polars, numpy and pyarrow")
+    work_dir: Path | None = flag(None, "of temporary files; default: the system's")
+
+
+def measure(data: Data, args: PreparationOptions, work: Path, page: Page) -> None:
     """Compares the sides, and measures the memory of the first engine under a limit."""
     first, *_ = args.engines
     log, output = work / "log", work / "prepared"
@@ -237,22 +254,14 @@ def measure(data: Data, args: argparse.Namespace, work: Path, page: Page) -> Non
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = report.parser_of(__doc__, memory_limit_mib=512, repeats=3)
-    add = parser.add_argument
-    add("--data", choices=tuple(DATA), default="criteo", help="the preparation")
-    add("--count", type=int, help="rows whose seconds are compared")
-    add("--memory_count", type=int, help="rows under the memory limit")
-    add("--engines", type=report.listed(str), help="the first one has the targets")
-    add("--other", type=Path, help="compare with another checkout, too")
-    add("--polars_python", help="of --data table: Python with polars, numpy and pyarrow")
-    add("--work_dir", type=Path, help="of temporary files; default: the system's")
-    args = parser.parse_args(argv)
+    args = report.parse(PreparationOptions, argv, "preparation", __doc__)
     data = DATA[args.data]
-    args.count, args.memory_count = (
-        args.count or data.counts[0],
-        args.memory_count or data.counts[1],
+    args = dataclasses.replace(
+        args,
+        count=args.count or data.counts[0],
+        memory_count=args.memory_count or data.counts[1],
+        engines=args.engines or data.engines,
     )
-    args.engines = args.engines or data.engines
     facts = [f"duckdb {version('duckdb')}"]
     page = Page(data.title, [report.command("preparation", args)], facts)
     with tempfile.TemporaryDirectory(dir=args.work_dir) as folder:

@@ -12,18 +12,20 @@ import itertools
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness.report import table
+from benchmarks.harness.report import parse, table
 from benchmarks.harness.studies import (
+    StudyOptions,
     log_of,
     mean_and_range,
     run,
     study_page,
-    study_parser,
 )
+from config.flag import flag
 from dataloading.spec.feature_spec import FeatureSpec
 from recipes.baseline.histories import popularity_auc
 
@@ -74,11 +76,16 @@ def choose(histories: Path, folder: Path, model_type: str, epochs: int) -> dict:
     return max(tried, key=lambda choice: choice["validation_auc"])
 
 
+@dataclass(frozen=True, kw_only=True)
+class SequenceStudyOptions(StudyOptions):
+    """Flags of the study."""
+
+    epochs: int = flag(5, "most epochs to choose from", at_least=1)
+
+
 def main() -> int:
     """Prepares, chooses, trains and writes the page."""
-    parser = study_parser(__doc__, seeds=5)
-    parser.add_argument("--epochs", type=int, default=5, help="most epochs to choose from")
-    args = parser.parse_args()
+    args = parse(SequenceStudyOptions, None, "sequence_accuracy", __doc__)
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

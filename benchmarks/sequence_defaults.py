@@ -10,11 +10,13 @@ after the last epoch.
 
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.harness.report import table
-from benchmarks.harness.studies import mean_and_range, run, study_page, study_parser, summary_of
+from benchmarks.harness.report import parse, table
+from benchmarks.harness.studies import StudyOptions, mean_and_range, run, study_page, summary_of
 from benchmarks.sequence_accuracy import prepare
+from config.flag import flag
 from dataloading.spec.feature_spec import FeatureSpec
 from recipes.baseline.histories import popularity_auc
 
@@ -40,11 +42,16 @@ def train(histories: Path, folder: Path, model_type: str, seed: int) -> tuple[fl
     return summary["test_auc"], summary["time_to_train"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class DefaultsStudyOptions(StudyOptions):
+    """Flags of the study."""
+
+    only: str | None = flag(None, "one data set", choices=tuple(DATA_SETS))
+
+
 def main() -> int:
     """Prepares, trains and writes the page."""
-    parser = study_parser(__doc__, seeds=5)
-    parser.add_argument("--only", choices=DATA_SETS, help="one data set")
-    args = parser.parse_args()
+    args = parse(DefaultsStudyOptions, None, "sequence_defaults", __doc__)
     rows = []
     for name in [args.only] if args.only else DATA_SETS:
         with tempfile.TemporaryDirectory() as temporary:

@@ -9,10 +9,10 @@ Results are kept in --work: a repeated command resumes, and another version of t
 another folder.
 """
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 from benchmarks.default_settings.cells import SIMPLE, measure_model, measure_simple
@@ -22,30 +22,30 @@ from benchmarks.default_settings.results import (
     results_table,
     seconds_table,
 )
-from benchmarks.harness.report import Page, command, listed
+from benchmarks.harness.report import Page, command, parse
+from config.command import CommandOptions
+from config.flag import flag
 
 
-def parser() -> argparse.ArgumentParser:
-    result = argparse.ArgumentParser(
-        "python -m benchmarks.default_settings", description=__doc__, allow_abbrev=False
+@dataclass(frozen=True)
+class SettingsOptions(CommandOptions):
+    """Flags of the benchmark."""
+
+    tables: Path = flag(MISSING, "folder of CSV files", metavar="FOLDER")
+    splits: int = flag(3, "random splits of each table", at_least=1)
+    models: tuple[str, ...] = flag(("dlrm", "dcnv2"), "recipes, comma-separated")
+    only: tuple[str, ...] = flag((), "names of tables, comma-separated (default: all)")
+    flags: str = flag("", "flags of all trainings, in quotes")
+    work: Path = flag(
+        Path("runs/default_settings"), "folder of data sets and results that are kept"
     )
-    add = result.add_argument
-    add("--tables", type=Path, required=True, metavar="FOLDER", help="folder of CSV files")
-    add("--splits", type=int, default=3, help="random splits of each table (default %(default)s)")
-    text = "recipes, comma-separated (default dlrm,dcnv2)"
-    add("--models", type=listed(str), default=("dlrm", "dcnv2"), help=text)
-    add("--only", type=listed(str), help="names of tables, comma-separated (default: all)")
-    add("--flags", type=str.split, default=[], help="flags of all trainings, in quotes")
-    text = "folder of data sets and results that are kept (default runs/default_settings)"
-    add("--work", type=Path, default=Path("runs/default_settings"), help=text)
-    add("--out", type=Path, metavar="PAGE", help="the page, Markdown")
-    return result
+    out: Path | None = flag(None, "the page, Markdown", metavar="PAGE")
 
 
-def tables_of(folder: Path, only: Sequence[str] | None) -> list[Path]:
+def tables_of(folder: Path, only: Sequence[str]) -> list[Path]:
     """Returns the CSV files, in the order of their sizes."""
     files = {file.stem: file for file in folder.glob("*.csv")}
-    missing = [name for name in only or () if name not in files]
+    missing = [name for name in only if name not in files]
     if missing or not files:
         raise SystemExit(
             f"--tables {folder}: expected {', '.join(missing) or 'files'} (.csv), got "
@@ -54,7 +54,7 @@ def tables_of(folder: Path, only: Sequence[str] | None) -> list[Path]:
     return sorted((files[name] for name in only or files), key=lambda file: file.stat().st_size)
 
 
-def measure(args: argparse.Namespace) -> Results:
+def measure(args: SettingsOptions) -> Results:
     results: dict[str, dict[str, list]] = {}
     for table in tables_of(args.tables, args.only):
         by_model = results[table.stem] = {name: [] for name in (*SIMPLE, *args.models)}
@@ -62,7 +62,9 @@ def measure(args: argparse.Namespace) -> Results:
             for name, cell in measure_simple(table, split, args.work).items():
                 by_model[name].append(cell)
             for model in args.models:
-                by_model[model].append(measure_model(table, split, model, args.flags, args.work))
+                by_model[model].append(
+                    measure_model(table, split, model, args.flags.split(), args.work)
+                )
             aucs = (f"{name} {cells[-1].auc:.4f}" for name, cells in by_model.items())
             print(f"{table.stem}, split {split}: {', '.join(aucs)}", flush=True)
     return results
@@ -70,11 +72,10 @@ def measure(args: argparse.Namespace) -> Results:
 
 def main() -> int:
     """Runs missing measurements and writes the page; returns 1 if a target is missed."""
-    args = parser().parse_args()
+    args = parse(SettingsOptions, None, "default_settings", str(__doc__))
     results = measure(args)
     cells = [c for by_model in results.values() for cells in by_model.values() for c in cells]
     commits = Counter(cell.commit for cell in cells)
-    args.flags = " ".join(args.flags) or None
     facts = [
         f"toolkit: {', '.join(f'{name} ({count} results)' for name, count in commits.items())}",
         f"random splits of each table: {args.splits}, into 80 % train, 10 % validation and 10 % "

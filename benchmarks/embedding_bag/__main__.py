@@ -1,14 +1,17 @@
 """Embedding bags compared with fbgemm and PyTorch: lookup, gradient and update of 26 tables."""
 
+import dataclasses
 import itertools
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.embedding_bag import workload
 from benchmarks.harness import report, training, worker
 from benchmarks.harness.training import Case, Side
 from config.criteo_multi_hot import HOTNESS
+from config.flag import flag
 
 OURS = Side("ours", "embedding_bag.ours")
 FBGEMM = Side("fbgemm", "embedding_bag.peer", (("library", "fbgemm"),), is_torch=True)
@@ -22,16 +25,26 @@ def hotness_of(name: str) -> tuple[int, ...]:
     return HOTNESS if name == "mlperf" else (int(name),) * len(HOTNESS)
 
 
+@dataclass(frozen=True, kw_only=True)
+class BagOptions(training.TrainingOptions):
+    """Flags of the benchmark."""
+
+    rounds: int = report.rounds_flag(7)
+    rows: int = flag(100_000, "rows of a table", at_least=1)
+    optimizers: tuple[str, ...] = flag(workload.OPTIMIZERS, "optimizers of the tables")
+    hotness: tuple[str, ...] = flag(("1", "20", "mlperf"), "ids per sample of each table")
+    dims: tuple[int, ...] = flag((16, 64, 128), "columns of the tables", at_least=1)
+    batch_sizes: tuple[int, ...] = flag((2048, 8192), "samples of a step", at_least=1)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = training.parser_of(__doc__, rounds=7, rows=100_000)
-    listed = report.listed
-    parser.add_argument("--optimizers", type=listed(str), default=workload.OPTIMIZERS)
-    parser.add_argument("--hotness", type=listed(str), default=("1", "20", "mlperf"))
-    parser.add_argument("--dims", type=listed(int), default=(16, 64, 128))
-    parser.add_argument("--batch_sizes", type=listed(int), default=(2048, 8192))
-    args = training.parse(parser, argv, "bench-embedding", "fbgemm_gpu")
+    args = training.parse(
+        BagOptions, argv, "embedding_bag", __doc__, "bench-embedding", "fbgemm_gpu"
+    )
     if args.quick:
-        args.hotness, args.dims, args.batch_sizes, args.rows = ("mlperf",), (16,), (64,), 500
+        args = dataclasses.replace(
+            args, hotness=("mlperf",), dims=(16,), batch_sizes=(64,), rows=500
+        )
     cases, sizes = [], {}
     product = itertools.product(args.optimizers, args.hotness, args.dims, args.batch_sizes)
     for optimizer, hotness, dim, batch_size in product:

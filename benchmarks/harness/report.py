@@ -1,22 +1,44 @@
 """Results pages in Markdown with facts on the machine, and the exit status of a benchmark."""
 
-import argparse
 import datetime
+import functools
 import os
 import platform
+import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import psutil
 
+from config import command as command_line
+from config.command import CommandOptions
+from config.flag import flag
+
 _NOTABLE_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16")
-_HELP = {
-    "threads": "threads of a side",
-    "rounds": "turns of every side",
-    "steps": "steps of a side's turn",
-    "warmup_steps": "steps that do not count",
-}
+Options = TypeVar("Options", bound=CommandOptions)
+rounds_flag = functools.partial(flag, help_text="turns of every side", at_least=1)
+listed_flag = functools.partial(flag, help_text="of them, comma-separated")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkOptions(CommandOptions):
+    """Page of a benchmark."""
+
+    output: Path | None = flag(None, "Markdown page to write")
+
+
+def parse(
+    options: type[Options], argv: Sequence[str] | None, name: str, description: str
+) -> Options:
+    """Reads the command line of a benchmark; an error ends the process with status 2."""
+    try:
+        return command_line.parse(options, argv, f"benchmarks.{name}", description.splitlines()[0])
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
 
 
 def machine() -> list[str]:
@@ -49,32 +71,14 @@ def _cpuinfo(key: str) -> str:
     return "unknown" if key != "flags" else ""
 
 
-def parser_of(description: str, **integers: int) -> argparse.ArgumentParser:
-    """A parser with --output and flags of integers, whose defaults are given."""
-    parser = argparse.ArgumentParser(
-        description=description.splitlines()[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--output", type=Path, help="Markdown page to write")
-    for name, default in integers.items():
-        parser.add_argument(f"--{name}", type=int, default=default, help=_HELP.get(name))
-    return parser
-
-
-def listed(kind: type):
-    """The type of a flag with values that commas separate."""
-    return lambda text: tuple(kind(item) for item in text.split(","))
-
-
-def command(name: str, args: argparse.Namespace) -> str:
+def command(name: str, args: CommandOptions) -> str:
     """The command line of a benchmark with the values of all flags but those of paths."""
     words = [f"python -m benchmarks.{name}"]
-    for flag, value in vars(args).items():
-        if value is None or value is False or isinstance(value, Path):
+    for name, value in vars(args).items():
+        if value is None or value is False or value in ("", ()) or isinstance(value, Path):
             continue
         text = ",".join(map(str, value)) if isinstance(value, tuple) else value
-        words.append(f"--{flag}" if value is True else f"--{flag} {text}")
+        words.append(f"--{name}" if value is True else f"--{name} {text}")
     return f"`{' '.join(words)}`"
 
 

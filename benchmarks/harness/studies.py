@@ -1,17 +1,19 @@
 """Studies of accuracy: trainings by the recipes' command lines, and their metrics."""
 
-import argparse
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.harness.report import Page
+from config.command import CommandOptions
+from config.flag import flag
 
 
 def run(*command: object) -> None:
@@ -39,12 +41,13 @@ def mean_and_range(values: Sequence[float]) -> str:
     return f"{np.mean(values):.4f}{spread}"
 
 
-def study_parser(description: str, seeds: int) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--output", type=Path, required=True, help="the page, Markdown")
-    parser.add_argument("--seeds", type=int, default=seeds)
-    return parser
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions(CommandOptions):
+    """Data, page and seeds of a study."""
+
+    data: Path = flag(MISSING, "folder of the raw data")
+    output: Path = flag(MISSING, "the page, Markdown")
+    seeds: int = flag(5, "number of trainings", at_least=1)
 
 
 def study_page(title: str, name: str, facts: Sequence[str], results: Sequence[str]) -> Page:

@@ -5,8 +5,8 @@ as the others. The order of the sides alternates from round to round, and a rati
 round, so that a slow moment of the machine hits all sides.
 """
 
-import argparse
 import contextlib
+import dataclasses
 import json
 import os
 import subprocess
@@ -14,13 +14,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from benchmarks.harness import report
 from benchmarks.harness.report import Page, summary, table
+from config.flag import flag
 from runtime.tensorflow_start import prepare_tensorflow
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,6 +35,22 @@ _ENVIRONMENT |= {"TF_CPP_MIN_LOG_LEVEL": "2"}
 _KEEP_MEMORY = {
     "GLIBC_TUNABLES": "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1000000000000"
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions(report.BenchmarkOptions):
+    """Flags of all benchmarks of training."""
+
+    threads: int = flag(2, "threads of a side", at_least=1)
+    rounds: int = report.rounds_flag(8)
+    steps: int = flag(2, "steps of a side's turn", at_least=1)
+    warmup_steps: int = flag(2, "steps that do not count", at_least=0)
+    torch_python: Path = flag(Path(".venv-torch/bin/python"), "Python of the peers")
+    other: Path | None = flag(None, "compare with the toolkit of this checkout, without PyTorch")
+    quick: bool = flag(False, "tiny sizes, for tests: no targets are judged")
+
+
+Options = TypeVar("Options", bound=TrainingOptions)
 
 
 class Side(NamedTuple):
@@ -93,7 +111,7 @@ class Worker:
         RuntimeError: of `ask`, the process ended; the message ends with its last output.
     """
 
-    def __init__(self, side: Side, folder: Path, args: argparse.Namespace):
+    def __init__(self, side: Side, folder: Path, args: TrainingOptions):
         self._name, self._log = side.name, tempfile.TemporaryFile("w+")  # noqa: SIM115
         python, root, path = Path(sys.executable), ROOT, os.environ.get("PYTHONPATH", "")
         if side.is_torch:
@@ -138,7 +156,7 @@ class Worker:
         self._log.close()
 
 
-def measure(case: Case, folder: Path, args: argparse.Namespace) -> CaseResult:
+def measure(case: Case, folder: Path, args: TrainingOptions) -> CaseResult:
     """Measures a case whose rows are in `folder`."""
     with contextlib.ExitStack() as stack:
         workers = {
@@ -187,7 +205,7 @@ def compare_losses(
 
 
 def measure_all(
-    cases: Sequence[Case], write_rows: Callable[[Path, Case], None], args: argparse.Namespace
+    cases: Sequence[Case], write_rows: Callable[[Path, Case], None], args: TrainingOptions
 ) -> list[CaseResult]:
     """Measures one case after the other, on the rows that `write_rows` puts into a folder."""
     prepare_tensorflow()  # the sides inherit its variables
@@ -227,7 +245,7 @@ def run(
     cases: Sequence[Case],
     write_rows: Callable[[Path, Case], None],
     facts: Sequence[str],
-    args: argparse.Namespace,
+    args: TrainingOptions,
 ) -> int:
     """Measures all cases, writes the page and returns the exit status; `name`: the module's."""
     results = measure_all(cases, write_rows, args)
@@ -260,35 +278,22 @@ def run(
     return page.finish(args.output)
 
 
-def parser_of(description: str, **integers: int) -> argparse.ArgumentParser:
-    """A parser with the flags of all benchmarks of training; the defaults of some are given."""
-    integers = {"threads": 2, "rounds": 8, "steps": 2, "warmup_steps": 2} | integers
-    parser = report.parser_of(description, **integers)
-    parser.add_argument("--torch_python", type=Path, default=Path(".venv-torch/bin/python"))
-    parser.add_argument(
-        "--other", type=Path, help="compare with the toolkit of this checkout, without PyTorch"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="tiny sizes, for tests: no targets are judged"
-    )
-    return parser
-
-
 def parse(
-    parser: argparse.ArgumentParser,
+    options: type[Options],
     argv: Sequence[str] | None,
+    name: str,
+    description: str,
     make_target: str,
     package: str = "torch",
-) -> argparse.Namespace:
+) -> Options:
     """Reads the command line; ends the program if the environment of PyTorch lacks a package."""
-    args = parser.parse_args(argv)
+    args = report.parse(options, argv, name, description)
     if not args.other and not has_package(args.torch_python, package):
-        parser.error(
-            f"--torch_python {args.torch_python} has no {package}: `make {make_target}` makes that "
-            "environment from requirements/torch*.txt"
-        )
+        message = f"--torch_python {args.torch_python} has no {package}: `make {make_target}` makes"
+        print(f"error: {message} it from requirements/torch*.txt", file=sys.stderr)
+        raise SystemExit(2)
     if args.quick:
-        args.rounds, args.steps, args.warmup_steps = 2, 1, 1
+        args = dataclasses.replace(args, rounds=2, steps=1, warmup_steps=1)
     return args
 
 

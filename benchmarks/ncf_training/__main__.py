@@ -2,11 +2,13 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.harness import report, training, worker
 from benchmarks.harness.training import Case, Side
 from benchmarks.ncf_training import workload
+from config.flag import flag
 
 OURS = Side("ours (TensorFlow)", "ncf_training.ours")
 LAZY, DENSE = training.adam_peers("ncf_training")
@@ -20,10 +22,17 @@ TARGET_RATIO = 1.5
 LOSS_TOLERANCE = 2e-3
 
 
+@dataclass(frozen=True, kw_only=True)
+class NCFOptions(training.TrainingOptions):
+    """Flags of the benchmark."""
+
+    rounds: int = report.rounds_flag(6)
+    steps: int = flag(1, "steps of a side's turn", at_least=1)
+    shapes: tuple[str, ...] = flag(tuple(workload.SHAPES), "shapes of the model")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = training.parser_of(__doc__, rounds=6, steps=1)
-    parser.add_argument("--shapes", type=report.listed(str), default=tuple(workload.SHAPES))
-    args = training.parse(parser, argv, "bench-ncf")
+    args = training.parse(NCFOptions, argv, "ncf_training", __doc__, "bench-ncf")
     batch_size = 256 if args.quick else workload.NCFSizes.batch_size
     cases = [
         Case(

@@ -2,10 +2,12 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from benchmarks.harness import report, training, worker
+from benchmarks.harness import training, worker
 from benchmarks.harness.training import Case, Side
 from benchmarks.sequence_training import workload
+from config.flag import flag
 
 OURS = Side("ours (TensorFlow)", "sequence_training.ours")
 LAZY, DENSE = training.adam_peers("sequence_training")
@@ -23,10 +25,17 @@ QUICK = workload.SequenceSizes(
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class HistoryTrainingOptions(training.TrainingOptions):
+    """Flags of the benchmark."""
+
+    models: tuple[str, ...] = flag(workload.MODEL_TYPES, "types of the model")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = training.parser_of(__doc__)
-    parser.add_argument("--models", type=report.listed(str), default=workload.MODEL_TYPES)
-    args = training.parse(parser, argv, "bench-sequence")
+    args = training.parse(
+        HistoryTrainingOptions, argv, "sequence_training", __doc__, "bench-sequence"
+    )
     sizes = QUICK if args.quick else workload.SequenceSizes()
     cases = [
         Case(

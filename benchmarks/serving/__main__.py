@@ -3,11 +3,11 @@
 Needs `make serve-setup`. Each side is measured in turn, the others are loaded and idle.
 """
 
-import argparse
 import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from benchmarks.serving.models import (
     model_name,
     train,
 )
+from config.flag import flag
 from deployment.client import perf_analyzer
 from deployment.client.client import Client
 from deployment.client.closed_loop import ClosedLoop
@@ -54,7 +55,15 @@ LATENCY_TARGET, THROUGHPUT_TARGET = 2.0, 1.5  # times better than the plain Save
 Timings = dict[tuple[str, str, Traffic], list[Timing]]
 
 
-def measure(args: argparse.Namespace, folder: Path) -> Timings:
+@dataclass(frozen=True, kw_only=True)
+class ServingOptions(report.BenchmarkOptions):
+    """Flags of the benchmark."""
+
+    rounds: int = report.rounds_flag(5)
+    sizes: tuple[str, ...] = flag(tuple(SIZES), "sizes of the model")
+
+
+def measure(args: ServingOptions, folder: Path) -> Timings:
     """Trains, deploys, serves and measures."""
     timings, repository = defaultdict(list), folder / "repository"
     interfaces = {size: deploy_all(size, train(size, folder), repository) for size in args.sizes}
@@ -139,11 +148,9 @@ def results(timings: Timings, size: str, page: Page) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = report.parser_of(__doc__, rounds=5)
-    parser.add_argument("--sizes", type=report.listed(str), default=tuple(SIZES))
-    args = parser.parse_args(argv)
+    args = report.parse(ServingOptions, argv, "serving", __doc__)
     if not perf_analyzer.works():
-        parser.error("perf_analyzer is not there: run `make serve-setup`")
+        raise SystemExit("error: perf_analyzer is not there: run `make serve-setup`")
     facts = [
         f"tritonserver 2.51 with the Python backend, max_batch_size {MAX_BATCH_SIZE:,}; server and "
         "client share the cores",
