@@ -8,9 +8,7 @@ import sys
 from collections.abc import Sequence
 
 import main as entry
-from recipes.registry import DCNV2
-
-DEFAULTS, ALIASES = DCNV2.defaults, DCNV2.aliases
+from recipes.ranking.family import DCNV2
 
 
 def main(argv: Sequence[str] | None = None) -> int:

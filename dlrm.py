@@ -8,9 +8,7 @@ import sys
 from collections.abc import Sequence
 
 import main as entry
-from recipes.registry import DLRM
-
-ALIASES = DLRM.aliases
+from recipes.ranking.family import DLRM
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,11 +9,10 @@ import sys
 from collections.abc import Sequence
 
 import config as configuration
-from config.flag import RECIPES
+from config.family import Definition
 from config.recipe_choice import recipe_of
-from recipes.definition import Definition
 from recipes.execution import execute
-from recipes.from_flags import load_feature_spec
+from recipes.from_flags import load_feature_spec, report_plan
 from recipes.registry import BY_NAME
 from runtime.cluster import launcher
 from runtime.tensorflow_start import prepare_tensorflow
@@ -30,42 +29,39 @@ def run(definition: Definition, doc: str, argv: Sequence[str] | None = None) -> 
         doc: text before the flags in `--help`.
         argv: the command line; None for that of the process.
     """
-    recipe, defaults, aliases = definition.name, definition.defaults, definition.aliases
-    flags_of = definition.flags_of
     argv = sys.argv if argv is None else argv
     prepare_tensorflow()  # and, by the log level, TensorFlow's traces of errors reported here
     try:
         if wanted := {"--help", "-h", "-help", "--helpshort", "--helpfull"} & set(argv[1:]):
             full = "--helpfull" in wanted
-            text = configuration.usage(flags_of or recipe, defaults, aliases, full)
-            print(doc.strip() + "\n" + text, flush=True)
+            print(doc.strip() + "\n" + configuration.usage(definition, full), flush=True)
             return 0
-        config = configuration.parse(argv, recipe, defaults, aliases, flags_of)
+        config = configuration.parse(argv, definition)
         if config.distribution.plan_only:
-            if definition.report_plan is None:
-                raise ValueError(f"--plan_only: the recipe {recipe} has no plan")
+            if definition.build is not None:
+                raise ValueError(f"--plan_only: the recipe {definition.name} has no plan")
             spec = load_feature_spec(config)
             config = setup.with_preset(config, spec)
-            plan = definition.report_plan(config, spec)
+            plan = report_plan(config, spec)
             if launcher.rank() == 0:
                 print(f"{config.preset_note}\n{plan}")
             return 0
-        execute(config, definition)
+        execute(config)
         return 0
     except (Exception, KeyboardInterrupt) as error:
-        return report_failure(recipe, error)
+        return report_failure(definition.name, error)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the recipe that the command line names; returns the exit code."""
     argv = list(sys.argv if argv is None else argv)
     try:
-        recipe, rest = recipe_of(argv, lambda name: BY_NAME[name].aliases)
+        recipe, rest = recipe_of(argv, BY_NAME)
     except ValueError as error:
         print(f"main: error: {error}", file=sys.stderr)
         return USER_ERROR
     if {"--help", "-h", "-help", "--helpshort"} & set(rest):
-        print(f"python main.py --model {'|'.join(RECIPES)}; flags of {recipe}:\n")
+        print(f"python main.py --model {'|'.join(BY_NAME)}; flags of {recipe}:\n")
     return int(importlib.import_module(recipe).main(rest))
 
 

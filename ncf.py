@@ -10,16 +10,15 @@ import sys
 from collections.abc import Sequence
 
 import main as entry
-from recipes.registry import NCF
+from recipes.collaborative.family import NCF
 
-DEFAULTS, ALIASES = NCF.defaults, NCF.aliases
 # Folder for all data in NVIDIA's container; checkpoints go there if it exists.
 CONTAINER_DATA = "/data"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the recipe; returns the exit code."""
-    defaults = dict(DEFAULTS)
+    defaults = dict(NCF.defaults)
     if os.access(CONTAINER_DATA, os.W_OK):
         defaults["checkpoint_dir"] = os.path.join(CONTAINER_DATA, "checkpoints")
     return entry.run(dataclasses.replace(NCF, defaults=defaults), __doc__, argv)

@@ -8,9 +8,7 @@ import sys
 from collections.abc import Sequence
 
 import main as entry
-from recipes.registry import SIM
-
-DEFAULTS, ALIASES = SIM.defaults, SIM.aliases
+from recipes.sequential.family import SIM
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -46,7 +46,7 @@ class CommandOptions:
 
     def check_passed(self, passed: frozenset[str]) -> None:
         """Raises ValueError for a flag of the command line without effect; passed: fields."""
-        flags = _Values(self, passed)
+        flags: Any = _Values(self, passed)  # the part of `Values` that their needs read
         for field in flags_of(type(self)):
             if field.name in passed:
                 rules_of(field).check_needs(flag_name(field.name), flags)
@@ -62,7 +62,6 @@ class _Values:
 
     options: CommandOptions
     explicit: frozenset[str]
-    flag_set: str = ""
 
     def value(self, name: str) -> Any:
         return getattr(self.options, name)

@@ -8,7 +8,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from config.flag import RECIPES, rules_of
+from config.family import Definition, Family
+from config.flag import rules_of
 from config.masking import mask_passwords
 from config.sections import (
     checkpoint,
@@ -51,16 +52,14 @@ class Config:
     """The values of all flags, in sections.
 
     Attributes:
-        recipe: name of the recipe, e.g. `dlrm`; flags that it does not have keep their defaults.
+        definition: the recipe; flags that it does not have keep their defaults.
         explicit: names of the flags that the command line sets; the others have their defaults.
         preset_note: a sentence on the preset and its values, "" if a checkpoint has all values.
-        flags_of: built-in recipe whose flags and presets a recipe of another name has.
     """
 
-    recipe: str
+    definition: Definition
     explicit: frozenset[str] = frozenset()
     preset_note: str = ""
-    flags_of: str | None = None
     data: DataConfig = field(default_factory=DataConfig)
     run: RunConfig = field(default_factory=RunConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -77,20 +76,33 @@ class Config:
     original: OriginalConfig = field(default_factory=OriginalConfig)
 
     @property
-    def flag_set(self) -> str:
-        """The built-in recipe whose flags and presets this recipe has."""
-        return self.flags_of or self.recipe
+    def recipe(self) -> str:
+        """Name of the recipe."""
+        return self.definition.name
+
+    @property
+    def family(self) -> Family:
+        """The family of the recipe."""
+        return self.definition.family
 
     def value(self, name: str) -> Any:
         """Returns the value of a flag."""
-        return getattr(getattr(self, _sections_by_flag(self.flag_set)[name]), name)
+        return getattr(getattr(self, _sections_by_flag(self.family)[name]), name)
+
+    def has(self, name: str) -> bool:
+        """Returns whether the recipe has the flag."""
+        return any(field.name == name for _, field in fields_of(self.family))
+
+    def default(self, name: str) -> Any:
+        """Returns the recipe's default of a flag."""
+        return self.definition.defaults.get(name, Config(self.definition).value(name))
 
     def flat(self) -> dict[str, Any]:
         """Returns the values of the recipe's flags by name, for the log and the checkpoint.
 
         Passwords in URIs are masked.
         """
-        flags = (flag.name for _, flag in fields_of(self.flag_set))
+        flags = (flag.name for _, flag in fields_of(self.family))
         return {name: mask_passwords(self.value(name)) for name in flags}
 
     def replace(self, **values: Any) -> "Config":
@@ -104,7 +116,7 @@ class Config:
         """Returns an unchecked copy in which flags have other values."""
         sections: dict[str, dict[str, Any]] = {}
         for name, value in values.items():
-            sections.setdefault(_sections_by_flag(self.flag_set)[name], {})[name] = value
+            sections.setdefault(_sections_by_flag(self.family)[name], {})[name] = value
         changes = {
             section: dataclasses.replace(getattr(self, section), **changed)
             for section, changed in sections.items()
@@ -122,7 +134,7 @@ class Config:
 
     def check_values(self, names: Collection[str]) -> None:
         """Raises ValueError for a flag that is out of range."""
-        for _, flag in fields_of(self.flag_set):
+        for _, flag in fields_of(self.family):
             if flag.name in names:
                 rules_of(flag).check_value(flag.name, self.value(flag.name))
 
@@ -131,7 +143,7 @@ class Config:
 
         It is called once per run: by `parse`, or with the flags of a checkpoint.
         """
-        for _, flag in fields_of(self.flag_set):
+        for _, flag in fields_of(self.family):
             if flag.name in self.explicit:
                 rules_of(flag).check_needs(flag.name, self)
         for check_rule in COMPLETE_RULES:
@@ -143,7 +155,7 @@ class Config:
         Flags that this `--mode` does not read have no condition.
         """
         unused = []
-        for _, flag in fields_of(self.flag_set):
+        for _, flag in fields_of(self.family):
             rules = rules_of(flag)
             if flag.name in self.explicit and not rules.is_read(self):
                 unused.append(flag.name)
@@ -161,33 +173,28 @@ SECTIONS: dict[str, type] = {
 
 
 @functools.cache
-def fields_of(flag_set: str) -> tuple[tuple[str, "dataclasses.Field[Any]"], ...]:
-    """Returns (section, field) of each flag of a built-in recipe; other names are a ValueError."""
-    if flag_set not in RECIPES:
-        raise ValueError(
-            f"unknown recipe {flag_set!r}: expected one of {', '.join(RECIPES)}; a recipe of "
-            "another name passes flags_of to main.run"
-        )
+def fields_of(family: Family) -> tuple[tuple[str, "dataclasses.Field[Any]"], ...]:
+    """Returns (section, field) of each flag of a family."""
     return tuple(
         (section, field)
         for section, kind in SECTIONS.items()
         for field in dataclasses.fields(kind)
-        if flag_set in (rules_of(field).recipes or RECIPES)
+        if rules_of(field).part in ("", *family.parts)
     )
 
 
 @functools.cache
-def _sections_by_flag(flag_set: str) -> dict[str, str]:
-    """Returns the section of each flag, of those of other recipes too.
+def _sections_by_flag(family: Family) -> dict[str, str]:
+    """Returns the section of each flag, of those of other families too.
 
-    Two sections may have a flag of one name, for different recipes.
+    Two sections may have a flag of one name, for different families.
     """
     names = {
         field.name: section
         for section, kind in SECTIONS.items()
         for field in dataclasses.fields(kind)
     }
-    return names | {field.name: section for section, field in fields_of(flag_set)}
+    return names | {field.name: section for section, field in fields_of(family)}
 
 
 @functools.cache
@@ -201,9 +208,9 @@ def flags_with(**rules: Any) -> frozenset[str]:
     )
 
 
-def flag_types(flag_set: str, name: str) -> tuple[type, ...]:
+def flag_types(family: Family, name: str) -> tuple[type, ...]:
     """Returns the Python types that the value of a flag may have."""
-    hint = typing.get_type_hints(SECTIONS[_sections_by_flag(flag_set)[name]])[name]
+    hint = typing.get_type_hints(SECTIONS[_sections_by_flag(family)[name]])[name]
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     kinds = tuple(typing.get_origin(kind) or kind for kind in kinds)
     return (*kinds, int) if float in kinds else kinds

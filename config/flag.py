@@ -11,13 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-# Recipes by the kind of their model.
-RANKING = ("dlrm", "dcnv2")
-SEQUENTIAL = ("sim",)
-COLLABORATIVE = ("ncf",)
-
-RECIPES = RANKING + SEQUENTIAL + COLLABORATIVE
-
 # Values of a flag in a resumed training, see `Rules.resume`.
 ADOPTED, FIXED, OWN = "adopted", "fixed", "own"
 
@@ -30,12 +23,19 @@ class Values(Protocol):
     """Values of all flags: the part of `config.config.Config` that rules see."""
 
     @property
-    def flag_set(self) -> str: ...
+    def recipe(self) -> str: ...
+
+    @property
+    def family(self) -> Any: ...
 
     @property
     def explicit(self) -> frozenset[str]: ...
 
     def value(self, name: str) -> Any: ...
+
+    def default(self, name: str) -> Any: ...
+
+    def has(self, name: str) -> bool: ...
 
 
 Predicate = Callable[[Values], bool]
@@ -93,7 +93,7 @@ class Rules:
         at_least, above, at_most, below, multiple_of: limits of a number, or of each in a list.
         special: value outside these limits with a meaning of its own.
         check: raises ValueError for another invalid value.
-        recipes: names of the recipes that have the flag; empty: all.
+        part: part of the flags that a family has or has not (`Family.parts`); "": all have it.
         modes: values of --mode that read it; empty: all.
         read_when: further condition for it to be read. A flag of the training command that another
             mode does not read is permitted, so that `--restore_checkpoint_path CHECKPOINT --mode
@@ -122,7 +122,7 @@ class Rules:
     multiple_of: int | None = None
     special: float | None = None
     check: Callable[[Any], object] | None = None
-    recipes: tuple[str, ...] = ()
+    part: str = ""
     modes: tuple[str, ...] = ()
     read_when: Predicate | None = None
     used_with: tuple[Need, ...] = ()

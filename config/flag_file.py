@@ -6,12 +6,12 @@ skipped. A line `--flagfile=FILE` includes another file, whose path is relative 
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from config.config import SECTIONS, Config, fields_of
-from config.flag import COLLABORATIVE, RANKING, SEQUENTIAL, rules_of
+from config.flag import rules_of
 
 # Paths of logs, which a repetition must not overwrite, and the rank that a launcher assigns.
 _OF_THE_RUN = ("run_dir", "log_path", "rank_logs", "mlperf_log", "tensorboard_dir", "local_rank")
@@ -98,17 +98,15 @@ def _read_text(path: str | Path) -> str:
         ) from None
 
 
-def text(config: Config, defaults: Mapping[str, Any] | None = None) -> str:
+def text(config: Config) -> str:
     """Returns the complete flags of a run as a file that repeats it.
 
     Flags without effect in the run, paths of its logs and masked URIs are comments.
 
     Args:
         config: the flags, those of the preset and of a checkpoint and the seed included.
-        defaults: flags whose default differs in this recipe.
     """
-    defaults = defaults or {}
-    comments = {*_OF_THE_RUN, *_implied(config)}
+    comments = {*_OF_THE_RUN, *config.family.implied(config)}
     repeated = config.with_values(dict.fromkeys(_OF_THE_RUN))
     repeated = dataclasses.replace(repeated, explicit=frozenset(config.flat()))
     lines = [
@@ -116,12 +114,12 @@ def text(config: Config, defaults: Mapping[str, Any] | None = None) -> str:
         "# have no effect in this run, and the paths of its logs.",
     ]
     titles, values = set[str](), config.flat()
-    for section, field in fields_of(config.flag_set):
+    for section, field in fields_of(config.family):
         name, value = field.name, values[field.name]
         if section not in titles:
             titles.add(section)
             lines += ["", f"# {str(SECTIONS[section].__doc__).rstrip('.')}"]
-        if value is None and defaults.get(name, field.default) is None:
+        if value is None and config.default(name) is None:
             continue
         rules = rules_of(field)
         is_used = rules.is_read(repeated) and rules.unmet(repeated) is None
@@ -138,20 +136,3 @@ def argument(name: str, value: Any) -> str:
     if isinstance(value, tuple | list):
         value = ",".join(map(str, value))
     return f"--{name}={'' if value is None else value}"
-
-
-def _implied(config: Config) -> set[str]:
-    """Returns the flags that others replace, or whose values follow from others or the data."""
-    mode, kind = config.run.mode, config.flag_set
-    names: set[str] = set()
-    if kind in COLLABORATIVE:
-        names.add("opt_level")
-        # Not passed, they depend on the data set or the checkpoint.
-        names |= {"valid_negative", "n_users", "n_items"} - config.explicit
-        if config.collaborative.checkpoint_dir:
-            names.add("save_checkpoint_path" if mode == "train" else "restore_checkpoint_path")
-    if kind in RANKING:
-        names.add("dot_interaction")
-    if kind in SEQUENTIAL and mode != "train":
-        names.add("load_checkpoint_path")
-    return names

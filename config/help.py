@@ -4,8 +4,8 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from config import presets
-from config.config import SECTIONS, fields_of
+from config.config import SECTIONS, Config, fields_of
+from config.family import Definition
 from config.flag import rules_of
 
 WIDTH = 120
@@ -16,28 +16,22 @@ A flag that is on is switched off with --no before its name. Details: --helpfull
 --flagfile FILE reads flags from a file."""
 
 
-def usage(
-    flag_set: str,
-    defaults: Mapping[str, Any] | None = None,
-    aliases: Mapping[str, str] | None = None,
-    full: bool = False,
-) -> str:
+def usage(definition: Definition, full: bool = False) -> str:
     """Returns the text of `--help`: every flag of a recipe with its default, by section.
 
     Args:
-        defaults, aliases: as `config.parse` takes them.
+        definition: the recipe.
         full: with the details of each flag and its values under `--preset small`, as `--helpfull`.
     """
-    defaults, aliases = defaults or {}, aliases or {}
-    small = presets.describe_small(flag_set)
+    aliases, small = definition.aliases, definition.family.small
     lines: list[str] = []
-    for section, field in fields_of(flag_set):
+    for section, field in fields_of(definition.family):
         title = f"\n{str(SECTIONS[section].__doc__).rstrip('.')}:"
         lines += [] if title in lines else [title]
         name, choices = field.name, rules_of(field).choices
         names = ", ".join((f"--{name}", *aliases_of(name, aliases)))
         start = f"  {names:{len(_INDENT) - 4}}  {field.metadata['help']}"
-        default = _describe_default(defaults.get(name, field.default))
+        default = _describe_default(Config(definition).default(name))
         if full:
             details = [field.metadata["details"], *values_of(name, aliases)]
             details += [f"--preset small: {small[name]}"] if name in small else []

@@ -1,12 +1,13 @@
 """Command-line flags as typed sections: `parse` reads a command line into a `Config`.
 
 Each flag is defined once, as a field of a section in config/sections/. A recipe changes defaults
-by name (`parse(argv, "dcnv2", defaults={"optimizer": "adam"})`) and never repeats a definition.
+by name (`Definition("dcnv2", family, {"optimizer": "adam"})`) and never repeats a definition.
 Below `main.py` no module sees absl: modules take the values that they need from the `Config`.
 """
 
 from config.command_line import flag_names, parse
 from config.config import Config, flag_types, flags_with
+from config.family import Definition
 from config.flag import FIXED, OWN
 from config.help import usage
 from config.sections.checkpoint import CheckpointConfig
@@ -23,6 +24,7 @@ __all__ = [
     "TERABYTE",
     "CheckpointConfig",
     "Config",
+    "Definition",
     "DeviceConfig",
     "LogConfig",
     "OptimizerConfig",

@@ -1,23 +1,21 @@
 """Choice of the recipe by a command line that does not start with its script."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from config.command_line import flag_names
-from config.flag import RECIPES
+from config.family import Definition
 from config.flag_file import arguments_of, separate
 
 _FLAG = re.compile(r"--?([A-Za-z][\w-]*)")
 
 
-def recipe_of(
-    argv: Sequence[str], aliases_of: Callable[[str], Mapping[str, str]]
-) -> tuple[str, list[str]]:
+def recipe_of(argv: Sequence[str], definitions: Mapping[str, Definition]) -> tuple[str, list[str]]:
     """Returns the recipe that a command line of `main.py` starts, and the line without `--model`.
 
     Args:
         argv: The command line, program name first.
-        aliases_of: Returns the aliases of a recipe's flags.
+        definitions: The recipes by name.
 
     Raises:
         ValueError: `--model` names no recipe, or a file of `--flagfile` cannot be read.
@@ -30,8 +28,10 @@ def recipe_of(
         else:
             rest.append(argument)
     if names:
-        if names[-1] not in RECIPES:
-            raise ValueError(f"--model: expected one of {', '.join(RECIPES)}, got {names[-1]!r}")
+        if names[-1] not in definitions:
+            raise ValueError(
+                f"--model: expected one of {', '.join(definitions)}, got {names[-1]!r}"
+            )
         return names[-1], rest
 
     from_files, others = separate(rest)
@@ -39,6 +39,6 @@ def recipe_of(
     passed = {m[1].replace("-", "_") for m in map(_FLAG.match, arguments) if m}
 
     def count(recipe: str) -> int:
-        return len(passed & flag_names(recipe, aliases_of(recipe)))
+        return len(passed & flag_names(definitions[recipe]))
 
-    return max(RECIPES, key=count), rest
+    return max(definitions, key=count), rest

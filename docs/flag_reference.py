@@ -8,7 +8,7 @@ import textwrap
 from pathlib import Path
 
 from config.config import SECTIONS, fields_of
-from config.flag import RECIPES, rules_of
+from config.flag import rules_of
 from config.help import aliases_of, format_value
 from recipes.registry import BY_NAME
 
@@ -35,8 +35,7 @@ most of the flags of the command line, and `dlrm.py` if several have as many.
 def entry(field: dataclasses.Field) -> str:
     """Returns the list item of a flag."""
     name, rules = field.name, rules_of(field)
-    owners = [recipe for recipe in RECIPES if name in {f.name for _, f in fields_of(recipe)}]
-    owners = [recipe for recipe in owners if recipe in (rules.recipes or RECIPES)]
+    owners = [r for r in BY_NAME if field in [f for _, f in fields_of(BY_NAME[r].family)]]
     defaults = {recipe: BY_NAME[recipe].defaults.get(name, field.default) for recipe in owners}
     values = list(defaults.values())
     usual = max(values, key=values.count)
@@ -54,7 +53,7 @@ def entry(field: dataclasses.Field) -> str:
     ]
     if aliases:
         sentences.append(f"Alias: {', '.join(aliases)}.")
-    if len(owners) < len(RECIPES):
+    if len(owners) < len(BY_NAME):
         sentences.append(f"Recipes: {', '.join(f'`{recipe}.py`' for recipe in owners)}.")
     return textwrap.fill(
         " ".join(sentences), 120, initial_indent="- ", subsequent_indent="  ",

@@ -6,7 +6,9 @@
     model = recipes.load_model(result.checkpoint)
     scores = model.predict({"city": ["Bern", "Oslo"], "price": [12.5, 8]})
 
-The API is imported when it is first used: it is above the packages that import recipes.
+The other names are the parts of a recipe of your own (docs/how_to/add_a_model.md). Each name is
+imported when it is first used: the API is above the packages that import recipes, and models need
+TensorFlow.
 """
 
 import importlib
@@ -18,8 +20,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Result", "evaluate", "load_model", "predict", "train"]
 
+_MODULES = {
+    **dict.fromkeys(("evaluate", "load_model", "predict", "train"), "recipes.api"),
+    "Result": "recipes.execution",
+    "Definition": "config.family",
+    "Recipe": "recipes.recipe",
+    "RANKING": "recipes.ranking.family",
+    "EmbeddingModel": "nn.embedding_model",
+    "MLP": "nn.layers.dense",
+    "TableUniform": "distributed_embeddings.layers.weights",
+    "ClickEvaluator": "nn.metrics.evaluator",
+    "click_loss": "nn.train.losses",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module 'recipes' has no attribute {name!r}")
-    return getattr(importlib.import_module("recipes.api"), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)

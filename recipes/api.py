@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 import config as configuration
 from config import Config
-from recipes.definition import Definition
+from config.family import Definition
 from recipes.execution import Result, execute
 from recipes.registry import BY_NAME
 from runtime.cluster import launcher
@@ -65,7 +65,7 @@ def train(recipe: str | Definition, **flags: Any) -> Result:
     else:
         config = _parse(definition, "train", flags)
     try:
-        return _run(config, definition)
+        return _run(config)
     except BaseException:
         if run_dir is not None and {p.name for p in run_dir.rglob("*")} <= {CHECKPOINTS, ".lock"}:
             shutil.rmtree(run_dir)  # the run failed before it began
@@ -85,8 +85,7 @@ def evaluate(recipe: str | Definition, **flags: Any) -> Result:
     Example:
         >>> evaluate("dlrm", dataset_path="data/clicks", restore_checkpoint_path=result.checkpoint)
     """
-    definition = _definition_of(recipe)
-    return _run(_parse(definition, "eval", flags), definition)
+    return _run(_parse(_definition_of(recipe), "eval", flags))
 
 
 def predict(recipe: str | Definition, **flags: Any) -> NDArray[np.float32]:
@@ -109,7 +108,7 @@ def predict(recipe: str | Definition, **flags: Any) -> NDArray[np.float32]:
     definition = _definition_of(recipe)
     with tempfile.TemporaryDirectory() as folder:
         path = flags.get("predictions_path") or os.path.join(folder, "scores.npy")
-        _run(_parse(definition, "predict", {**flags, "predictions_path": path}), definition)
+        _run(_parse(definition, "predict", {**flags, "predictions_path": path}))
         if launcher.rank() != 0:
             return np.empty(0, np.float32)
         return read_predictions(path)
@@ -162,8 +161,7 @@ def _parse(definition: Definition, mode: str, flags: dict[str, Any]) -> Config:
         )
     arguments = [_argument(name, value) for name, value in flags.items() if value is not None]
     argv = [definition.name, f"--mode={mode}", *arguments]
-    parts = (definition.defaults, definition.aliases, definition.flags_of)
-    config = configuration.parse(argv, definition.name, *parts)
+    config = configuration.parse(argv, definition)
     if config.distribution.plan_only:
         raise ValueError(
             f"--plan_only is of the command line: run python {definition.name}.py --plan_only, or "
@@ -191,6 +189,6 @@ def _saving_in_run_dir(definition: Definition, flags: dict[str, Any]) -> tuple[C
     return dataclasses.replace(config.with_values(paths), explicit=explicit), run_dir
 
 
-def _run(config: Config, definition: Definition) -> Result:
+def _run(config: Config) -> Result:
     prepare_tensorflow()
-    return execute(config, definition, catches_signals=False)
+    return execute(config, catches_signals=False)

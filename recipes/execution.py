@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from config import Config
-from config.flag import RANKING
-from recipes.baseline.after_training import check_packages, compare_after_training
-from recipes.definition import Definition
+from recipes.baseline.after_training import compare_after_training
 from runtime.cluster import launcher
 from runtime.files.outputs import SAVED_MODEL, check_folder
 from training import setup
@@ -37,15 +35,13 @@ class Result:
 
 def execute(
     config: Config,
-    definition: Definition,
     catches_signals: bool = True,
     on_evaluation: Callable[[float], None] = lambda metric: None,
 ) -> Result:
     """Runs the `--mode` of a recipe, on all ranks together.
 
     Args:
-        config: the flags.
-        definition: the recipe.
+        config: the flags of the recipe.
         catches_signals: whether a training that saves checkpoints takes SIGTERM and SIGINT as
             requests to save one and stop.
         on_evaluation: called with the goal's metric after each evaluation of a training; its
@@ -65,9 +61,9 @@ def execute(
         checkpoint = Path(config.checkpoint.restore_checkpoint_path or "")
         _write_saved_model(config, checkpoint)
         return Result({}, checkpoint, (), None)
-    if config.evaluation.baseline and config.run.mode == "train" and config.flag_set in RANKING:
-        check_packages()  # before the training
-    with setup.open_run(config, definition.build, definition.defaults) as context:
+    if config.evaluation.baseline and config.run.mode == "train":
+        config.family.check_baseline()  # before the training
+    with setup.open_run(config) as context:
         context = dataclasses.replace(
             context, catches_signals=catches_signals, on_evaluation=on_evaluation
         )

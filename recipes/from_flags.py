@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from distributed_embeddings.collectives import World
 
 from config import Config, is_drawn_from_flags
-from config.flag import RANKING
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.spec.locate import check_family, find_feature_spec
@@ -45,14 +44,14 @@ def load_feature_spec(config: Config, known: FeatureSpec | None = None) -> Featu
     """
     if not config.data.dataset_path or is_drawn_from_flags(config):
         return None
-    folder, recipe = Path(config.data.dataset_path), config.recipe
+    folder, family = Path(config.data.dataset_path), config.family.reads
     file = folder / _NVIDIA_FOLDER / config.data.feature_spec
     if not file.exists() or (folder / file.name).exists():
-        file = find_feature_spec(folder, file.name, "--dataset_path", recipe)
+        file = find_feature_spec(folder, file.name, "--dataset_path", family)
     if known is not None and known.origin == str(file):
         return known
     spec = FeatureSpec.from_yaml(file)
-    check_family(spec, recipe)
+    check_family(spec, family, config.recipe)
     return spec
 
 
@@ -83,7 +82,7 @@ def grouping(
         ValueError: The feature has no id per sample.
     """
     from nn.metrics.group_metrics import Grouping
-    from recipes.encoder.original_ids import original_ids
+    from recipes.original_ids import original_ids
 
     name = config.evaluation.group_column
     if name is None or config.run.mode not in ("train", "eval", "inference"):
@@ -128,13 +127,14 @@ class TableUse:
     """Embedding tables of a model, and how a training step uses them.
 
     Attributes:
-        tables: (name, rows, columns) of each table.
+        tables: (name, rows, columns) of each table, in the order of the lookups.
         hotness: ids per sample of each table's lookup.
         has_wide_ids: whether ids are sent as int64.
         is_pooled: whether the vectors of a lookup are pooled.
         max_samples: limit of the samples per batch that are looked up; None: the batch size.
         dense_bytes: memory of a rank for the dense weights, their gradients and optimizer state,
             and for activations beyond those that the planner counts.
+        optimizer: optimizer of the tables; None: that of the flags.
     """
 
     tables: Sequence[tuple[str, int, int]]
@@ -143,14 +143,17 @@ class TableUse:
     is_pooled: bool = True
     max_samples: int | None = None
     dense_bytes: float = 0.0
+    optimizer: str | None = None
 
 
-def plan_tables(config: Config, use: TableUse, world_size: int, memory: RankMemory | None) -> Plan:
-    """Plans the tables (`distributed_embeddings.planner.plan`) as the flags specify.
+def make_plan(
+    config: Config, spec: FeatureSpec, world_size: int, memory: RankMemory | None = None
+) -> Plan:
+    """Returns the sharding plan that training follows and `--plan_only` prints.
 
     Args:
         config: the flags.
-        use: the tables.
+        spec: the feature spec of the samples.
         world_size: number of ranks.
         memory: memory of a rank, equal on all ranks; None: unknown.
 
@@ -166,9 +169,10 @@ def plan_tables(config: Config, use: TableUse, world_size: int, memory: RankMemo
         plan,
     )
 
-    flags, run = config.distribution, config.run
+    flags, run, family = config.distribution, config.run, config.family
+    use: TableUse = family.table_use(config, spec, family.model_config(config, spec), world_size)
     budget = _memory_budget(config, memory, use.dense_bytes)
-    optimizer = config.optimizer.sparse_optimizer
+    optimizer = use.optimizer or config.optimizer.sparse_optimizer
     itemsize = {"float32": 4, "bfloat16": 2, "float16": 2}.get(flags.exchange_dtype)
     limits = Limits(
         flags.column_slice_threshold,
@@ -219,12 +223,15 @@ def _memory_budget(config: Config, memory: RankMemory | None, dense_bytes: float
     return MemoryBudget(device_bytes, host_bytes, source, dense_bytes, device_memory_gb is None)
 
 
-def describe_plan(config: Config, plan: Plan, dense_bytes: int) -> str:
-    """Returns the output of `--plan_only`; ranks sum gradients of `dense_bytes` in each step."""
+def report_plan(config: Config, spec: FeatureSpec | None) -> str:
+    """Returns the output of `--plan_only`, the sharding plan for `--plan_world_size` ranks."""
     from distributed_embeddings.planner import report
 
-    ranks_per_machine = config.distribution.plan_ranks_per_machine
-    return report(plan, ranks_per_machine=ranks_per_machine, dense_bytes=dense_bytes)
+    flags, family = config.distribution, config.family
+    spec = family.spec_of_data(config, spec)
+    plan, shape = make_plan(config, spec, flags.plan_world_size), family.model_config(config, spec)
+    dense_bytes = family.dense_bytes(shape)  # ranks sum gradients of them in each step
+    return report(plan, ranks_per_machine=flags.plan_ranks_per_machine, dense_bytes=dense_bytes)
 
 
 def _size_bytes(gigabytes: float | None) -> int | None:
@@ -264,7 +271,7 @@ def kept_columns(
     if names is None or valid is None or path is None or config.run.mode != "predict":
         return None
     from dataloading.keys import kept_columns as keys
-    from recipes.encoder.original_ids import decoders
+    from recipes.original_ids import decoders
 
     features, split = names.split(","), valid.split
     predictions.check_kept(path, [(feature,) for feature in features])
@@ -272,7 +279,7 @@ def kept_columns(
         return None
     if tables is not None:
         return keys.history_columns(spec, split, features, tables, decoders(spec, features, tables))
-    if config.flag_set in RANKING and config.data.dataset_type == "synthetic":
+    if config.data.dataset_type == "synthetic":
         return keys.generated_columns(spec, split, features, config.run.seed or 0)
     return keys.stored_columns(spec, split, features, decoders(spec, features))
 

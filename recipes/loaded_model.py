@@ -14,9 +14,9 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from dataloading.pipeline.batch import Batch, Inputs, InteractionInputs, SequenceInputs
-from deployment.model import ctr, ncf, sequence
-from deployment.model.served_model import interface_of
-from deployment.model.trained_model import NCF, SIM, open_checkpoint, restored_model
+from deployment.model import sequence
+from deployment.model.served_model import interface_of, serving_of
+from deployment.model.trained_model import open_checkpoint, restored_model
 from deployment.serving.interface import ServedFeature
 from nn.metrics.classification import NonFiniteScores
 from nn.metrics.evaluator import Scorer
@@ -231,15 +231,7 @@ class LoadedModel:
             columns.setdefault(feature.input, []).append(tf.constant(values))
         if len(sizes) > 1:
             raise ValueError(f"expected equally many samples of each feature, got {sorted(sizes)}")
-        if self.recipe == NCF:
-            (user,), (item,) = columns[ncf.USER], columns[ncf.ITEM]
-            return InteractionInputs(user[:, 0], item[:, 0])
-        if self.recipe == SIM:
-            parts = {name: tuple(tensors) for name, tensors in columns.items()}
-            user, history = parts.get(sequence.USER, ()), parts.get(sequence.HISTORY, ())
-            return SequenceInputs(user, parts[sequence.TARGET], history, ())
-        numerical = columns.get(ctr.NUMERICAL) or [tf.zeros([sizes.pop(), 0])]
-        return Inputs(tf.concat(numerical, axis=1), tuple(columns.get(ctr.CATEGORICAL, ())))
+        return serving_of(self._trained).inputs_of(columns, sizes.pop())
 
 
 def _checked(feature: ServedFeature, values: Any) -> NDArray[Any]:

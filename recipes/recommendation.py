@@ -16,7 +16,7 @@ from dataloading.spec.rules import listing
 
 if TYPE_CHECKING:
     from nn.top_items import Pairs, TopItems, TopItemSearch
-    from recipes.encoder.original_ids import OriginalIds
+    from recipes.original_ids import OriginalIds
 
 
 _USER_COLUMN = "user"  # of the output

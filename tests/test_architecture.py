@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import importlib.util
 import re
 import subprocess
 from collections import Counter, defaultdict
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from recipes.registry import BY_NAME
 
 # package or root module -> packages and modules that it may import, in addition to itself.
 EMBEDDINGS = "distributed_embeddings"
@@ -31,9 +34,7 @@ ALLOWED = {
         "nn.metrics",
         "preproc.encoding",
     },
-    "training": RECIPES - {"recipes", "training"}
-    | {"recipes.recipe", "recipes.from_flags", "recipes.validation"}
-    | {"recipes.encoder.numerical_bins"},
+    "training": RECIPES - {"recipes", "training"} | {"recipes.recipe", "recipes.from_flags"},
     "config": set(),
     "nn": {EMBEDDINGS, "runtime"},
     "nn/layers": {"distributed_embeddings.seeds", "nn.keras", "runtime"},
@@ -420,6 +421,52 @@ def test_folder_sizes(root):
     modules = (Path(file) for file in product(root))
     sizes = Counter(str(path.parent) for path in modules if path.name != "__init__.py")
     assert {folder: size for folder, size in sizes.items() if size > MAX_MODULES} == {}
+
+
+FAMILIES = ("recipes/ranking/", "recipes/sequential/", "recipes/collaborative/")
+NAMES = {"dlrm", "dcnv2", "sim", "ncf", "ranking", "sequential", "collaborative"}
+
+
+def comparisons_of_recipes(tree: ast.Module) -> Iterator[int]:
+    """Yields lines that compare something with the name of a recipe or family, or with its object;
+    the types of models (`model_type`) have such names, too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and "model_type" not in ast.unparse(node):
+            operands = [each for side in (node.left, *node.comparators) for each in ast.walk(side)]
+            words = {n.value for n in operands if isinstance(n, ast.Constant)}
+            words |= {n.id.lower() for n in operands if isinstance(n, ast.Name) and n.id.isupper()}
+            if words & NAMES:
+                yield node.lineno
+
+
+def test_comparisons_of_recipes(root):
+    """What depends on a family is in its folder: a new one changes no other file."""
+    lines = {
+        file: list(comparisons_of_recipes(tree))
+        for file, tree in product(root).items()
+        if not file.startswith((*FAMILIES, "nn/", "preproc/", "benchmarks/"))
+    }
+    assert {file: numbers for file, numbers in lines.items() if numbers} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'config.recipe == "dlrm"',
+        'recipe not in ("dlrm", "dcnv2")',
+        "flags.flag_set in RANKING",
+        "config.family is SEQUENTIAL",
+        'x = 1 if family.name != "ncf" else 2',
+    ],
+)
+def test_comparison_of_a_recipe(source):
+    assert list(comparisons_of_recipes(ast.parse(source))) == [1]
+
+
+def test_modules_of_families():
+    for definition in BY_NAME.values():
+        for name in (definition.family.baseline, definition.family.serving):
+            assert importlib.util.find_spec(name), name
 
 
 def test_circles(root):

@@ -6,6 +6,7 @@ import platform
 from typing import Any
 
 from config import Config, presets
+from config.sections.run import MLPERF
 from runtime.cluster.distributed import run_on_all_ranks
 from runtime.logs.mlperf import MLPerfLog
 from training.state import RunContext
@@ -147,7 +148,7 @@ def _sizes(run: RunContext) -> dict[str, int]:
 def _is_closed(run: RunContext) -> bool:
     """Returns whether the training has model, hyperparameters, data and target of MLPerf."""
     config, sizes = run.config, _sizes(run)
-    settings = presets.mlperf_settings()
+    settings = presets.choose(config.with_values({"preset": MLPERF}), None, ()).values
     fixed = {name: value for name, value in settings.items() if name not in _FREE}
     target_auc = fixed.pop("auc_threshold")
     table_rate = config.optimizer.embedding_learning_rate

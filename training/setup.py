@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,11 @@ from distributed_embeddings.collectives.launch import launched
 
 from config import Config, flags_with, presets
 from config.sections import original
-from config.sections.optimizer import check_weight_decay
 from dataloading.row_count import count_training_samples
 from dataloading.spec import data_checks
 from dataloading.spec.feature_spec import FeatureSpec
-from recipes.encoder import numerical_bins
 from recipes.from_flags import load_feature_spec
 from recipes.recipe import Recipe
-from recipes.validation import can_validate, count_held_out
 from runtime.checkpoint import Index, best_of, describe, resolve
 from runtime.checkpoint.flags import shape_flags
 from runtime.checkpoint.resume import Start, find, set_up_flags
@@ -35,9 +32,6 @@ from training import checkpoints
 from training.guard import log_failure
 from training.schedule import count_steps
 from training.state import Position, RunContext
-
-# `build(config, spec, world, device)` of a recipe; no spec (None) for samples drawn from flags.
-Build = Callable[[Config, Any, World, Device], Recipe]
 
 
 def check_paths(config: Config) -> FeatureSpec | None:
@@ -68,9 +62,7 @@ def check_paths(config: Config) -> FeatureSpec | None:
 
 
 @contextlib.contextmanager
-def open_run(
-    config: Config, build: Build, defaults: Mapping[str, Any] | None
-) -> Iterator[RunContext]:
+def open_run(config: Config) -> Iterator[RunContext]:
     """Sets up a run, and closes its log and unlocks its checkpoints at the end.
 
     Raises:
@@ -85,7 +77,7 @@ def open_run(
         seed = world.gather_objects(devices.choose_seed(config.run.seed), "seed")[0]
         config = config.with_values({"seed": seed})
         binding_note = affinity.bind(config.device.affinity, world, device.gpu)
-        recipe, notes = _build_recipe(config, data, build, start, saved, world, device)
+        recipe, notes = _build_recipe(config, data, start, saved, world, device)
         pretrained = None
         if recipe.pretrained is not None:
             pretrained = "not read: the training resumes" if start.resumes else recipe.pretrained()
@@ -100,7 +92,7 @@ def open_run(
             run_on_all_ranks(
                 world,
                 lambda: run_folder.open_log(
-                    *(config, defaults, run_dir, world, total_steps, position.step),
+                    *(config, run_dir, world, total_steps, position.step),
                     *(recipe.metric_splits(), recipe.goal.metric),
                 ),
             ) as log,
@@ -150,12 +142,9 @@ def with_preset(
     """
     if not resumes and (saved is None or config.run.mode == "train"):
         count = functools.partial(_count_training_samples, config, spec)
-        held_out = None
-        if spec is not None and can_validate(config, spec):
-            held_out = functools.partial(count_held_out, config, spec)
-        has_bins = spec is not None and numerical_bins.exist(config, spec)
-        config = presets.apply(config, count, _pinned_flags(config, saved), held_out, has_bins)
-    check_weight_decay(config)
+        facts = config.family.preset_facts(config, spec) if spec else {}
+        config = presets.apply(config, count, _pinned_flags(config, saved), **facts)
+    config.family.check_weight_decay(config)
     return config
 
 
@@ -254,7 +243,6 @@ def _shared_flags(config: Config) -> dict[str, Any]:
 def _build_recipe(
     config: Config,
     spec: FeatureSpec | None,
-    build: Build,
     start: Start,
     saved: Index | None,
     world: World,
@@ -263,7 +251,8 @@ def _build_recipe(
     """Returns the recipe, restored from a checkpoint, and notes on what was restored."""
 
     def compose() -> Recipe:
-        recipe = build(config, spec, world, device)
+        build = config.definition.build or config.family.build
+        recipe: Recipe = build(config, spec, world, device)
         recipe.goal = recipe.goal.with_flags(config, recipe.evaluator)
         if start.resumes and start.path is not None and saved is not None:
             checkpoints.check_same_data(saved.description, config, recipe, spec, start.path)

@@ -12,14 +12,14 @@ from benchmarks.dlrm_training import workload
 from benchmarks.harness.tensorflow_training import RecipeTraining, starting
 from benchmarks.harness.worker import Started, load_sizes
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
-from recipes import ctr
+from recipes.registry import DLRM
 from runtime.hardware import device
 
 
 def make(folder: Path, threads: int, **flags) -> RecipeTraining:
     """The recipe in training, with its flags except those that the benchmark needs."""
     sizes = load_sizes(folder, workload.DLRMSizes)
-    config = configuration.Config("dlrm").replace(
+    config = configuration.Config(DLRM).replace(
         dataset_path=str(folder / "rows"),
         batch_size=sizes.batch_size,
         valid_batch_size=sizes.batch_size,
@@ -39,7 +39,7 @@ def make(folder: Path, threads: int, **flags) -> RecipeTraining:
     )
     place = device.set_up(config.device, 0, 1)
     spec = FeatureSpec.from_yaml(f"{config.data.dataset_path}/feature_spec.yaml")
-    recipe = ctr.build(config, spec, World(), place)
+    recipe = DLRM.family.build(config, spec, World(), place)
     names = [f"table_{t}" for t in range(len(sizes.table_rows))]
     trainer = recipe.make_trainer(place.loss_scale, World())
     return RecipeTraining(recipe.model, trainer, iter(recipe.train.dataset().repeat()), names)

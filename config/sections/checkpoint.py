@@ -3,7 +3,7 @@
 import functools
 from dataclasses import dataclass
 
-from config.flag import COLLABORATIVE, OWN, SEQUENTIAL, TRAIN, Need, Rules, Values, excludes
+from config.flag import OWN, TRAIN, Need, Rules, Values, excludes
 
 _MODEL = excludes("plan_only")
 SAVES = Need(
@@ -28,7 +28,7 @@ class CheckpointConfig:
         "checkpoint to load; of a folder of checkpoints the best one (--keep_best), else the "
         "newest",
     )
-    load_checkpoint_path: str | None = Rules(resume=OWN, recipes=SEQUENTIAL, needs=(_MODEL,)).flag(
+    load_checkpoint_path: str | None = Rules(resume=OWN, part="sequential", needs=(_MODEL,)).flag(
         None,
         "checkpoint to continue from, as in NVIDIA's recipe; in training as --resume, or without a "
         "checkpoint there a new training; in other modes as --restore_checkpoint_path",
@@ -64,10 +64,10 @@ class CheckpointConfig:
 
 def _check_trained_model(flags: Values) -> None:
     mode = flags.value("mode")
-    if mode not in ("eval", "importance", "predict", "recommend") or flags.value("plan_only"):
+    if mode in ("train", "inference", "deploy", *flags.family.untrained_modes):
         return  # the speed can be measured without one
-    if mode == "eval" and flags.flag_set in COLLABORATIVE:
-        return  # random weights, as in the original recipe
+    if flags.value("plan_only"):
+        return
     if not flags.value("restore_checkpoint_path") and not flags.value("saved_model_input_path"):
         raise ValueError(
             f"--mode {mode} needs a trained model: pass its folder with "
@@ -79,7 +79,7 @@ def _check_resume(flags: Values) -> None:
     resume = flags.value("resume")
     if flags.value("mode") != "train":
         return
-    if flags.flag_set in SEQUENTIAL and flags.value("load_checkpoint_path"):
+    if flags.value("load_checkpoint_path"):
         for name in ("resume", "restore_checkpoint_path"):
             if flags.value(name):
                 raise ValueError(

@@ -3,7 +3,7 @@
 import functools
 from dataclasses import dataclass
 
-from config.flag import COLLABORATIVE, FIXED, OWN, TRAIN, Need, Rules, Values, requires
+from config.flag import FIXED, OWN, TRAIN, Need, Rules, Values, requires
 from config.sections.evaluation import evaluates
 
 _HAS_MLP = requires("model_type", "neumf", "mlp")
@@ -20,8 +20,8 @@ def _check_layers(layers: tuple[int, ...]) -> None:
         )
 
 
-_training = functools.partial(Rules, recipes=COLLABORATIVE, modes=TRAIN)
-_collaborative = functools.partial(Rules, recipes=COLLABORATIVE)
+_training = functools.partial(Rules, part="collaborative", modes=TRAIN)
+_collaborative = functools.partial(Rules, part="collaborative")
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,7 @@
 import functools
 from dataclasses import dataclass
 
-from config.flag import (
-    FIXED,
-    OWN,
-    RANKING,
-    SEQUENTIAL,
-    TRAIN,
-    Need,
-    Rules,
-    Values,
-    excludes,
-    requires,
-)
+from config.flag import FIXED, OWN, TRAIN, Need, Rules, Values, excludes, requires
 from config.sections.evaluation import evaluates
 
 _STORED = requires("dataset_type", "tf_raw", "split_tfrecords")
@@ -31,8 +20,8 @@ _HAS_FEATURE_SPEC = Need(
     "with --dataset_type tf_raw, split_tfrecords or --synthetic_dataset_use_feature_spec",
     lambda flags: not is_drawn_from_flags(flags),
 )
-_drawn = functools.partial(Rules, resume=FIXED, recipes=RANKING, used_with=_DRAWN)
-_sequential = functools.partial(Rules, recipes=SEQUENTIAL)
+_drawn = functools.partial(Rules, resume=FIXED, part="ranking", used_with=_DRAWN)
+_sequential = functools.partial(Rules, part="sequential")
 
 
 def _evaluates_training_split(flags: Values) -> bool:
@@ -50,7 +39,7 @@ class DataConfig:
         "feature_spec.yaml", "file name of the feature spec in --dataset_path"
     )
     dataset_type: str = Rules(
-        resume=FIXED, choices=("tf_raw", "split_tfrecords", "synthetic"), recipes=RANKING
+        resume=FIXED, choices=("tf_raw", "split_tfrecords", "synthetic"), part="ranking"
     ).flag(
         "tf_raw",
         "format of the data set; tf_raw: split binary files; split_tfrecords: prebatched "
@@ -64,9 +53,7 @@ class DataConfig:
         "split to evaluate on; auto is validation (else test) during training and test (else "
         "validation) in the other modes",
     )
-    shuffle: bool = Rules(
-        resume=FIXED, recipes=RANKING + SEQUENTIAL, modes=TRAIN, used_with=(_STORED,)
-    ).flag(
+    shuffle: bool = Rules(resume=FIXED, part="clicks", modes=TRAIN, used_with=(_STORED,)).flag(
         True,
         "shuffle the training samples; the order differs in each epoch and is a function of "
         "--seed; --noshuffle reads them in file order",
@@ -75,11 +62,11 @@ class DataConfig:
         resume=FIXED,
         at_least=1,
         multiple_of=8192,
-        recipes=RANKING,
+        part="ranking",
         modes=TRAIN,
         used_with=(requires("shuffle"),),
     ).flag(524_288, "samples that --shuffle permutes at a time; a multiple of 8192")
-    prefetch_batches: int = Rules(resume=OWN, at_least=0, recipes=RANKING + SEQUENTIAL).flag(
+    prefetch_batches: int = Rules(resume=OWN, at_least=0, part="clicks").flag(
         2, "batches read ahead of the training step"
     )
     prefetch_test_size: int = _sequential(resume=OWN, at_least=0, read_when=evaluates).flag(
@@ -114,10 +101,10 @@ class SyntheticConfig:
     """Synthetic data set (--dataset_type synthetic)."""
 
     synthetic_dataset_train_batches: int = Rules(
-        resume=FIXED, at_least=1, recipes=RANKING, modes=TRAIN, used_with=(_SYNTHETIC,)
+        resume=FIXED, at_least=1, part="ranking", modes=TRAIN, used_with=(_SYNTHETIC,)
     ).flag(64008, "training batches of the synthetic data set")
     synthetic_dataset_valid_batches: int = Rules(
-        at_least=1, recipes=RANKING, used_with=(_SYNTHETIC,)
+        at_least=1, part="ranking", used_with=(_SYNTHETIC,)
     ).flag(1350, "validation batches of the synthetic data set")
     synthetic_dataset_cardinalities: tuple[int, ...] = _drawn(at_least=1).flag(
         (1000,) * 26, "rows of each table of the synthetic data set"
@@ -132,7 +119,7 @@ class SyntheticConfig:
         13, "numerical features of the synthetic data set"
     )
     synthetic_dataset_use_feature_spec: bool = Rules(
-        resume=FIXED, recipes=RANKING, used_with=(_SYNTHETIC,)
+        resume=FIXED, part="ranking", used_with=(_SYNTHETIC,)
     ).flag(False, "take the features from --dataset_path; the file is --feature_spec")
 
 
@@ -142,7 +129,7 @@ def check_dataset_path(flags: Values) -> None:
     if is_drawn_from_flags(flags) or flags.value("dataset_path") or sweeps:
         return
     alternative = ""
-    if flags.flag_set in RANKING:
+    if flags.has("dataset_type"):
         alternative = ", or train on generated samples with --dataset_type synthetic"
     raise ValueError(
         "--dataset_path is missing: pass the folder of a prepared data set, the --output of a "

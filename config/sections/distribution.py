@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from config.flag import OWN, RANKING, Rules, excludes, requires
+from config.flag import OWN, Rules, excludes, requires
 
 _MODEL = excludes("plan_only")
 _ALL_IDS = excludes("model_parallel_input")
@@ -40,7 +40,7 @@ class DistributionConfig:
     rank_timeout_s: float = Rules(resume=OWN, at_least=1, needs=(_MODEL,)).flag(
         600.0, "seconds after which a rank that does not respond ends the training"
     )
-    model_parallel_input: bool = Rules(recipes=RANKING).flag(
+    model_parallel_input: bool = Rules(part="ranking").flag(
         False,
         "each rank reads the ids of its own tables; it does so for the whole global batch, which "
         "saves the exchange of ids (excludes row-wise sharded and replicated tables)",

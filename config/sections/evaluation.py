@@ -3,19 +3,7 @@
 import functools
 from dataclasses import dataclass
 
-from config.flag import (
-    COLLABORATIVE,
-    OWN,
-    RANKING,
-    SEQUENTIAL,
-    TRAIN,
-    TRAIN_OR_INFERENCE,
-    Need,
-    Rules,
-    Values,
-    excludes,
-    requires,
-)
+from config.flag import OWN, TRAIN, TRAIN_OR_INFERENCE, Need, Rules, Values, excludes, requires
 from config.sections.checkpoint import SAVES
 
 IMPORTANCE = ("importance",)
@@ -24,7 +12,7 @@ IMPORTANCE = ("importance",)
 def evaluates(flags: Values) -> bool:
     """Returns whether the run reads samples outside training steps."""
     if flags.value("mode") == "recommend":
-        return flags.flag_set in SEQUENTIAL  # which reads the histories of a split
+        return bool(flags.family.recommends_from_split)
     has_evaluations = flags.value("evals_per_epoch") > 0 and not flags.value("benchmark")
     return flags.value("mode") != "train" or has_evaluations
 
@@ -75,18 +63,18 @@ class EvaluationConfig:
         "dcnv2.py hold out the last tenth of train for these evaluations if the data set has no "
         "validation split and --eval_mapping is auto",
     )
-    auc_threshold: float | None = _training(above=0, at_most=1, recipes=RANKING + SEQUENTIAL).flag(
+    auc_threshold: float | None = _training(above=0, at_most=1, part="clicks").flag(
         None,
         "AUC at which training stops; whatever --metric is; the time to reach it is reported",
     )
     auc_thresholds: int | None = Rules(
         at_least=2,
-        recipes=RANKING + SEQUENTIAL,
+        part="clicks",
         modes=("train", "eval", "importance", "inference"),
         read_when=_computes_auc,
     ).flag(None, "bins of an approximate AUC; memory is constant; by default the AUC is exact")
     group_column: str | None = Rules(
-        recipes=RANKING + SEQUENTIAL,
+        part="clicks",
         modes=("train", "eval", "inference"),
         read_when=_has_groups,
     ).flag(
@@ -97,14 +85,14 @@ class EvaluationConfig:
     )
     group_cutoffs: tuple[int, ...] = Rules(
         at_least=1,
-        recipes=RANKING + SEQUENTIAL,
+        part="clicks",
         modes=("train", "eval", "inference"),
         used_with=(requires("group_column"),),
     ).flag((5, 10), "numbers k of first places of ndcg@k, mrr@k and hr@k")
-    importance_repeats: int = Rules(
-        at_least=1, recipes=RANKING + SEQUENTIAL, modes=IMPORTANCE
-    ).flag(3, "permutations of each feature; the importance is the mean over them")
-    evaluate_training_rows: bool = _training(recipes=SEQUENTIAL, read_when=evaluates).flag(
+    importance_repeats: int = Rules(at_least=1, part="clicks", modes=IMPORTANCE).flag(
+        3, "permutations of each feature; the importance is the mean over them"
+    )
+    evaluate_training_rows: bool = _training(part="sequential", read_when=evaluates).flag(
         True, "also evaluate on the training samples; logs train_auc and train_loss"
     )
     warmup_batches: int = Rules(resume=OWN, at_least=0, read_when=_measures).flag(
@@ -116,7 +104,7 @@ class EvaluationConfig:
         "baseline.json and baseline.png are in the folder of the run (python -m recipes.baseline); "
         "the best checkpoint counts, or else the last one",
     )
-    benchmark: bool = Rules(resume=OWN, recipes=SEQUENTIAL).flag(
+    benchmark: bool = Rules(resume=OWN, part="sequential").flag(
         False,
         "measure --benchmark_steps steps; they follow --warmup_batches and there is no "
         "evaluation; the samples are read repeatedly if there are fewer",
@@ -124,7 +112,7 @@ class EvaluationConfig:
     benchmark_steps: int = Rules(
         resume=OWN,
         at_least=0,
-        recipes=SEQUENTIAL,
+        part="sequential",
         read_when=requires("benchmark").holds,
     ).flag(200, "steps to measure; 0: those of --epochs")
 
@@ -164,12 +152,12 @@ def check_evaluations(flags: Values) -> None:
 def _check_importance(flags: Values) -> None:
     if flags.value("mode") not in IMPORTANCE:
         return
-    if flags.flag_set in COLLABORATIVE:
+    if not flags.has("importance_repeats"):
         raise ValueError(
-            "--mode importance permutes features of dlrm.py, dcnv2.py and sim.py; ncf.py has "
-            "only the user and the item: use --mode eval"
+            "--mode importance permutes features of dlrm.py, dcnv2.py and sim.py; "
+            f"{flags.recipe}.py has only the user and the item: use --mode eval"
         )
-    if flags.flag_set in RANKING and flags.value("dataset_type") == "synthetic":
+    if flags.value("dataset_type") == "synthetic":
         raise ValueError(
             "--mode importance reads samples in random order, expected a stored data set, got "
             "--dataset_type synthetic: write the samples with python -m dataloading.synthetic"

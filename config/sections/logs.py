@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from config.flag import OWN, RANKING, TRAIN, TRAIN_OR_INFERENCE, Rules, excludes, requires
+from config.flag import OWN, TRAIN, TRAIN_OR_INFERENCE, Rules, excludes, requires
 
 
 def _check_organization(name: str) -> None:
@@ -35,7 +35,7 @@ class LogConfig:
         resume=OWN,
         is_local=True,
         modes=TRAIN,
-        recipes=RANKING,
+        part="ranking",
         needs=(requires("interaction", "cross"),),
     ).flag(
         None,
@@ -45,7 +45,7 @@ class LogConfig:
     mlperf_organization: str = Rules(
         resume=OWN,
         modes=TRAIN,
-        recipes=RANKING,
+        part="ranking",
         needs=(requires("mlperf_log"),),
         check=_check_organization,
     ).flag("unnamed", "organization in --mlperf_log")

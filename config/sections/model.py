@@ -4,7 +4,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from config.flag import FIXED, RANKING, SEQUENTIAL, TRAIN, Rules, Values, requires
+from config.flag import FIXED, TRAIN, Rules, Values, requires
 
 _BINS = requires("numerical_embedding", "bins")
 _CROSS = requires("interaction", "cross")
@@ -23,8 +23,8 @@ def _check_top_mlp_dims(dims: tuple[int, ...]) -> None:
         raise ValueError(f"--top_mlp_dims must end with 1, the click logit, got {text}")
 
 
-_ranking = functools.partial(Rules, recipes=RANKING)
-_sequential = functools.partial(Rules, recipes=SEQUENTIAL)
+_ranking = functools.partial(Rules, part="ranking")
+_sequential = functools.partial(Rules, part="sequential")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class ModelConfig:
         "dot_custom: by the fused op; dot_custom_cuda: by the fused op's GPU kernels only; "
         "dot_tensorflow: by TensorFlow operations; cross: DCNv2's low-rank cross layers",
     )
-    embedding_dim: str = Rules(recipes=RANKING + SEQUENTIAL).flag(
+    embedding_dim: str = Rules(part="clicks").flag(
         "128",
         "columns of the embedding tables; one integer, a list 16,32,... with one per table (with "
         "cross layers), or a JSON file with such a list",
@@ -75,7 +75,7 @@ class ModelConfig:
         "members of an ensemble that share the hidden layers of the top MLP; the score is the mean "
         "of theirs, and a step takes up to that many times as long",
     )
-    variant: str = Rules(recipes=RANKING + SEQUENTIAL, choices=("paper", "nvidia")).flag(
+    variant: str = Rules(part="clicks", choices=("paper", "nvidia")).flag(
         "paper",
         "formulas of the model; paper: after the papers, with the exceptions that "
         "docs/explanation/differences.md lists; nvidia: those of NVIDIA's recipes: DLRM without "
@@ -83,9 +83,7 @@ class ModelConfig:
         "SIM's layers, loss and weight decay, and its --optimizer adam moves all rows of the "
         "tables",
     )
-    dropout_rate: float = Rules(
-        recipes=RANKING + SEQUENTIAL, at_least=0, below=1, special=-1, modes=TRAIN
-    ).flag(
+    dropout_rate: float = Rules(part="clicks", at_least=0, below=1, special=-1, modes=TRAIN).flag(
         -1.0,
         "dropout rate of the hidden units of the MLPs; -1: no dropout; of DLRM and DCNv2 those of "
         "the top MLP",

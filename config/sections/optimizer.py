@@ -3,7 +3,7 @@
 import functools
 from dataclasses import dataclass
 
-from config.flag import FIXED, RANKING, SEQUENTIAL, TRAIN, Need, Rules, Values, requires
+from config.flag import FIXED, TRAIN, Need, Rules, Values, requires
 
 
 def _uses(flags: Values, kind: str) -> bool:
@@ -29,7 +29,7 @@ class OptimizerConfig:
     """Loss, optimizers and learning rate schedule."""
 
     training_loss: str = _training(
-        resume=FIXED, recipes=RANKING, choices=("log_loss", "listwise", "pairwise")
+        resume=FIXED, part="ranking", choices=("log_loss", "listwise", "pairwise")
     ).flag(
         "log_loss",
         "loss of a training; log_loss: of each sample; listwise: softmax over the samples of a "
@@ -108,13 +108,6 @@ def check_loss(flags: Values) -> None:
 def check_weight_decay(flags: Values) -> None:
     """Raises ValueError for a decay that is too large for the rate, which a preset may set."""
     decay = flags.value("weight_decay")
-    if flags.flag_set in SEQUENTIAL and flags.value("variant") == "nvidia":
-        if decay >= 1:
-            raise ValueError(
-                "--weight_decay of --variant nvidia must be below 1, because it is not multiplied "
-                f"by the learning rate; got {decay:g}"
-            )
-        return
     rate = max(flags.value("learning_rate"), flags.value("embedding_learning_rate") or 0)
     if rate * decay >= 1:
         raise ValueError(

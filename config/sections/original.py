@@ -4,12 +4,12 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from config.flag import OWN, RANKING, Rules, Values
+from config.flag import OWN, Rules, Values
 
 # Values of --dot_interaction and those of --interaction that they stand for.
 DOT_INTERACTIONS = {"custom_cuda": "dot", "tensorflow": "dot_tensorflow", "dummy": "dot"}
 
-_ranking = functools.partial(Rules, recipes=RANKING)
+_ranking = functools.partial(Rules, part="ranking")
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,9 @@ def _check_saved_model(flags: Values) -> None:
         )
     if mode != "deploy":
         return
-    if flags.flag_set not in RANKING:
+    if not flags.has("saved_model_output_path"):
         raise ValueError(
-            f"--mode deploy is of {' and '.join(RANKING)}: write this model with python -m "
-            "deployment.export"
+            "--mode deploy is of dlrm and dcnv2: write this model with python -m deployment.export"
         )
     for name in ("restore_checkpoint_path", "saved_model_output_path"):
         if not flags.value(name):

@@ -3,12 +3,12 @@
 import functools
 from dataclasses import dataclass
 
-from config.flag import COLLABORATIVE, RANKING, SEQUENTIAL, Rules, Values
+from config.flag import Rules, Values
 
 RECOMMEND = ("recommend",)
 ALL_USERS = "all"
 
-_recommending = functools.partial(Rules, recipes=SEQUENTIAL + COLLABORATIVE, modes=RECOMMEND)
+_recommending = functools.partial(Rules, part="recommendation", modes=RECOMMEND)
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class RecommendationConfig:
 
 
 def _check_recipe(flags: Values) -> None:
-    if flags.value("mode") in RECOMMEND and flags.flag_set in RANKING:
+    if flags.value("mode") in RECOMMEND and not flags.has("top"):
         raise ValueError(
-            f"--mode recommend ranks the items of ncf.py and sim.py; {flags.flag_set}.py scores "
+            f"--mode recommend ranks the items of ncf.py and sim.py; {flags.recipe}.py scores "
             "samples: use --mode predict"
         )
 

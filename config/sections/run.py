@@ -2,16 +2,7 @@
 
 from dataclasses import dataclass
 
-from config.flag import (
-    FIXED,
-    OWN,
-    SEQUENTIAL,
-    TRAIN,
-    TRAIN_OR_INFERENCE,
-    Rules,
-    Values,
-    requires,
-)
+from config.flag import FIXED, OWN, TRAIN, TRAIN_OR_INFERENCE, Rules, Values, requires
 from config.sections.evaluation import evaluates, is_full_run
 
 # Values of --preset.
@@ -19,8 +10,9 @@ AUTO, SMALL, TERABYTE, MLPERF = "auto", "small", "terabyte", "mlperf"
 
 
 def _trains_in_batches(flags: Values) -> bool:
-    """Returns whether --batch_size is read: it is also the default of --valid_batch_size."""
-    is_default = flags.flag_set in SEQUENTIAL and "valid_batch_size" not in flags.explicit
+    """Returns whether --batch_size is read: it may also be the default of --valid_batch_size."""
+    follows = flags.default("valid_batch_size") is None
+    is_default = follows and "valid_batch_size" not in flags.explicit
     return flags.value("mode") == "train" or is_default
 
 

@@ -11,7 +11,6 @@ from dataloading.spec.rules import listing
 from runtime.files.paths import absent
 
 CLICKS, INTERACTIONS, HISTORIES = "clicks", "interactions", "histories"
-READS = {"dlrm": CLICKS, "dcnv2": CLICKS, "ncf": INTERACTIONS, "sim": HISTORIES}
 # Family -> its recipes, what its rows are, and the channels that only it has.
 _FAMILIES = {
     CLICKS: ("dlrm.py or dcnv2.py", "features and labels", ("numerical", "categorical")),
@@ -65,14 +64,14 @@ _TABLE_COMMANDS = {
 
 
 def find_feature_spec(
-    folder: str | Path, name: str = SPEC_FILE, flag: str = "", recipe: str = ""
+    folder: str | Path, name: str = SPEC_FILE, flag: str = "", family: str = CLICKS
 ) -> Path:
     """Returns the file of the feature spec in the folder of a data set.
 
     Args:
         name: of the file.
         flag: that names the folder, for messages.
-        recipe: that shall read the data set; empty: any.
+        family: of the data set, for messages.
 
     Raises:
         ValueError: the path is not that of a data set; the message names a preparation.
@@ -85,15 +84,19 @@ def find_feature_spec(
         raise ValueError(f"{flag}{absent(folder)}")
     if (path / SPEC_FILE).is_file():  # and the name is another
         raise ValueError(absent(path / name))
-    content = _other(path, recipe, flag)
+    content = _other(path, family, flag)
     raise ValueError(f"{flag}{path}: expected the folder of a data set, got {content}")
 
 
-def check_family(spec: FeatureSpec, recipe: str) -> None:
-    """Raises ValueError for a data set of a kind that another recipe reads."""
-    family = READS.get(recipe)
-    kinds = [kind for kind, (_, _, own) in _FAMILIES.items() if {*own} & {*spec.channel_spec}]
-    if family is None or family in kinds or not kinds:
+def families_of(spec: FeatureSpec) -> list[str]:
+    """Returns the families whose channels a data set has."""
+    return [name for name, (_, _, own) in _FAMILIES.items() if {*own} & {*spec.channel_spec}]
+
+
+def check_family(spec: FeatureSpec, family: str, recipe: str) -> None:
+    """Raises ValueError for a data set of another family than a recipe reads."""
+    kinds = families_of(spec)
+    if family in kinds or not kinds:
         return
     script, rows, _ = _FAMILIES[kinds[0]]
     raise ValueError(
@@ -103,7 +106,7 @@ def check_family(spec: FeatureSpec, recipe: str) -> None:
     )
 
 
-def _other(path: Path, recipe: str, flag: str) -> str:
+def _other(path: Path, family: str, flag: str) -> str:
     """Returns what an existing path is that has no feature spec, and what to do."""
     if path.is_file() and _describes_data(path):
         other = f" --feature_spec {path.name}" if path.name != SPEC_FILE else ""
@@ -119,7 +122,7 @@ def _other(path: Path, recipe: str, flag: str) -> str:
             return f"a part of a data set: give {parent}"
     if children := [file.parent for file in sorted(path.glob(f"*/{SPEC_FILE}"))]:
         return f"a folder that has data sets in it: give one of them, {listing(children)}"
-    if raw := _raw_data(path, recipe):
+    if raw := _raw_data(path, family):
         return raw
     if path.is_file():
         return "a file: give the --output folder of a preparation, such as preproc.transcode"
@@ -138,9 +141,8 @@ def _describes_data(file: Path) -> bool:
     return file.suffix in (".yaml", ".yml") and "channel_spec" in file.read_text(errors="replace")
 
 
-def _raw_data(path: Path, recipe: str) -> str:
+def _raw_data(path: Path, family: str) -> str:
     """Returns what raw data is, and the command that prepares it; empty for other content."""
-    family = READS.get(recipe, CLICKS)
     if path.name == TRAIN and any(_matches(path.parent, ("train/*.parquet",))):
         path = path.parent
     known = [raw for raw in _RAW_DATA if any(_matches(path, raw.patterns))]

@@ -55,9 +55,9 @@ def deploy(options: DeployOptions) -> str:
     interface = interface_of(trained)
     check_options(interface, options)
     if options.tensors == NVIDIA:
-        interface = original_tensors(interface, trained.recipe)
+        interface = original_tensors(interface, trained)
     if options.top_items:
-        interface = recommender_spec(interface, trained.recipe, options.top_items)
+        interface = recommender_spec(interface, trained, options.top_items)
     name = options.model_name or trained.recipe
     builders = models_of(options)
     key = _content_key(options, trained)

@@ -23,6 +23,8 @@ from nn.layers.fused_op import DotImplementation
 
 NUMERICAL, CATEGORICAL = "numerical_features", "categorical_features"
 
+ORIGINAL_IDS = CATEGORICAL
+
 # Fills rows of a padded feature with fewer ids.
 PADDING = -1
 
@@ -100,3 +102,9 @@ def arrays(interface: Interface, inputs: Inputs) -> dict[str, np.ndarray]:
         dtype = interface.tensor(CATEGORICAL).dtype
         tensors[CATEGORICAL] = np.concatenate(columns, axis=1).astype(dtype)
     return {tensor.name: tensors[tensor.name] for tensor in interface.inputs}
+
+
+def inputs_of(columns: Mapping[str, list[tf.Tensor]], num_samples: int) -> Inputs:
+    """Returns the inputs of the model from the values of each feature, by input and in order."""
+    numerical = columns.get(NUMERICAL) or [tf.zeros([num_samples, 0])]
+    return Inputs(tf.concat(numerical, axis=1), tuple(columns.get(CATEGORICAL, ())))

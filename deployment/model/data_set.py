@@ -3,10 +3,12 @@
 from pathlib import Path
 
 from config import Config
-from deployment.model.trained_model import DLRM, TrainedModel, open_checkpoint
+from deployment.model.trained_model import TrainedModel, open_checkpoint
 from deployment.request_options import RequestOptions
-from recipes import ctr
 from recipes.from_flags import load_feature_spec
+from recipes.ranking.data import spec_of_data
+from recipes.ranking.family import DLRM
+from recipes.ranking.model import model_config
 
 
 def described(flags: RequestOptions) -> TrainedModel:
@@ -28,11 +30,11 @@ def described(flags: RequestOptions) -> TrainedModel:
         synthetic_dataset_use_feature_spec=dataset_type == "synthetic",
     )
     raw = load_feature_spec(config)
-    spec = ctr.spec_of_data(config, raw)
+    spec = spec_of_data(config, raw)
     if "categorical" not in spec.channel_spec and "numerical" not in spec.channel_spec:
         raise ValueError(
             f"--dataset_path {dataset_path}: expected the features of DLRM and DCNv2 (channels "
             f"numerical and categorical), got {', '.join(spec.channel_spec)}: give --checkpoint_dir"
         )
-    shape = ctr.model_config(config, spec)
+    shape = model_config(config, spec)
     return TrainedModel(Path(dataset_path), None, config, spec, shape)

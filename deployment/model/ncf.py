@@ -18,7 +18,7 @@ from deployment.serving.interface import (
 )
 from nn.ncf.config import NCFConfig, embedding_tables
 from nn.ncf.model import NCFModel
-from recipes.encoder.original_ids import original_ids
+from recipes.original_ids import original_ids
 
 USER, ITEM = "user", "item"
 CANDIDATE_INPUT = ITEM
@@ -70,3 +70,9 @@ def candidates(trained: TrainedModel) -> np.ndarray:
     (item,) = trained.spec.channel(fs.ITEM_CHANNEL)
     items, _ = original_ids(trained.spec, item, trained.shape.num_items)
     return items.ids[:, np.newaxis]
+
+
+def inputs_of(columns: Mapping[str, list[tf.Tensor]], num_samples: int) -> InteractionInputs:
+    """Returns the inputs of the model from the values of each feature, by input and in order."""
+    (user,), (item,) = columns[USER], columns[ITEM]
+    return InteractionInputs(user[:, 0], item[:, 0])

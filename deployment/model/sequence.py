@@ -107,3 +107,9 @@ def candidates(trained: TrainedModel) -> np.ndarray:
     """
     trained.require_data_set("the items that a recommender searches, with their features,")
     return np.stack(read_catalogue(trained.spec).features, axis=1)
+
+
+def inputs_of(columns: Mapping[str, list[tf.Tensor]], num_samples: int) -> SequenceInputs:
+    """Returns the inputs of the model from the values of each feature, by input and in order."""
+    parts = {name: tuple(tensors) for name, tensors in columns.items()}
+    return SequenceInputs(parts.get(USER, ()), parts[TARGET], parts.get(HISTORY, ()), ())

@@ -1,5 +1,6 @@
 """Splits a trained model of any recipe into checks, lookups and the dense part."""
 
+from importlib import import_module
 from types import ModuleType
 
 import numpy as np
@@ -7,35 +8,42 @@ import tensorflow as tf
 
 from dataloading.pipeline.batch import Inputs, InteractionInputs, SequenceInputs
 from deployment.model import ctr, ncf, sequence
-from deployment.model.trained_model import DCNV2, DLRM, NCF, SIM, TrainedModel
+from deployment.model.trained_model import TrainedModel
 from deployment.serving.interface import EMBEDDINGS, LOGITS, SCORES, Interface
 from runtime import checkpoint
 
 # Keras dtype policies of the dense part by `--precision`; weights stay float32.
 POLICIES = {"fp32": "float32", "fp16": "mixed_float16", "bf16": "mixed_bfloat16"}
 
-# Each has `interface`, `one_row_model`, `logits` and `arrays`, and those with items to recommend
-# `CANDIDATE_INPUT` and `candidates`.
-_FAMILIES: dict[str, ModuleType] = {DLRM: ctr, DCNV2: ctr, SIM: sequence, NCF: ncf}
 _FAMILY_OF_INPUTS = {Inputs: ctr, SequenceInputs: sequence, InteractionInputs: ncf}
+
+
+def serving_of(trained: TrainedModel) -> ModuleType:
+    """Returns the module that splits a trained model.
+
+    It has `interface`, `one_row_model`, `logits`, `arrays` and `inputs_of`; with items to recommend
+    `CANDIDATE_INPUT` and `candidates`; of a model that NVIDIA deploys `ORIGINAL_IDS`.
+    """
+    return import_module(trained.family.serving)
 
 
 def interface_of(trained: TrainedModel) -> Interface:
     """Returns the interface of a trained model, with tables as in the checkpoint."""
-    return _FAMILIES[trained.recipe].interface(trained)
+    return serving_of(trained).interface(trained)
 
 
-def original_tensors(interface: Interface, recipe: str) -> Interface:
+def original_tensors(interface: Interface, trained: TrainedModel) -> Interface:
     """Returns the interface with the tensors of NVIDIA's deployment of DLRM and DCNv2: ids are
     int32, and the answer is `LOGITS`.
 
     Raises:
         ValueError: NVIDIA's recipe has no deployment, or a cardinality exceeds int32.
     """
-    if recipe not in (DLRM, DCNV2):
+    ids = getattr(serving_of(trained), "ORIGINAL_IDS", None)
+    if ids is None:
         raise ValueError(
-            f"--tensors nvidia: NVIDIA's deployments are of {DLRM} and {DCNV2}, the checkpoint is "
-            f"of {recipe}: use --tensors native"
+            "--tensors nvidia: NVIDIA's deployments are of dlrm and dcnv2, the checkpoint is of "
+            f"{trained.recipe}: use --tensors native"
         )
     largest = max((table.rows for table in interface.tables), default=0)
     if largest > 2**31:
@@ -44,23 +52,23 @@ def original_tensors(interface: Interface, recipe: str) -> Interface:
             "native"
         )
     inputs = [
-        tensor._replace(dtype="int32") if tensor.name == ctr.CATEGORICAL else tensor
+        tensor._replace(dtype="int32") if tensor.name == ids else tensor
         for tensor in interface.inputs
     ]
     return interface._replace(inputs=tuple(inputs), output=LOGITS)
 
 
-def recommender_spec(interface: Interface, recipe: str, top: int) -> Interface:
+def recommender_spec(interface: Interface, trained: TrainedModel, top: int) -> Interface:
     """Returns the interface of a model that answers the `top` items of a row, by logit.
 
     Raises:
         ValueError: the recipe has no items to recommend.
     """
-    candidate_input = getattr(_FAMILIES[recipe], "CANDIDATE_INPUT", None)
+    candidate_input = getattr(serving_of(trained), "CANDIDATE_INPUT", None)
     if candidate_input is None:
         raise ValueError(
-            f"--top_items {top}: expected a checkpoint of {SIM} or {NCF}, which recommend items, "
-            f"got one of {recipe}: leave the flag out"
+            f"--top_items {top}: expected a checkpoint of sim or ncf, which recommend items, got "
+            f"one of {trained.recipe}: leave the flag out"
         )
     return interface._replace(output=LOGITS, top=top, candidate_input=candidate_input)
 
@@ -68,7 +76,7 @@ def recommender_spec(interface: Interface, recipe: str, top: int) -> Interface:
 def candidates_of(trained: TrainedModel) -> np.ndarray:
     """Returns the items that a recommender searches, as `--mode recommend` does: int64 [items,
     *dims] of its candidate input, by ascending item."""
-    return _FAMILIES[trained.recipe].candidates(trained)
+    return serving_of(trained).candidates(trained)
 
 
 def request_arrays(interface: Interface, inputs) -> dict[str, np.ndarray]:
@@ -102,7 +110,7 @@ class DenseModel(tf.Module):
     def __init__(self, trained: TrainedModel, policy: str = "float32", output: str = SCORES):
         super().__init__(name="dense")
         self.output = output
-        family, interface = _FAMILIES[trained.recipe], interface_of(trained)
+        family, interface = serving_of(trained), interface_of(trained)
         # Only its variables become attributes: TensorFlow would store more of a Keras model than
         # is served, and warn about what it cannot store.
         model = family.one_row_model(trained.shape, policy)

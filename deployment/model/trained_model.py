@@ -8,24 +8,17 @@ from typing import Any
 from distributed_embeddings.collectives import World
 
 from config import Config
+from config.family import Family
 from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
 from deployment.serving.interface import ServedTable
-from nn.ctr import config as ctr_config
-from nn.ncf import config as ncf_config
-from nn.sequence import config as sequence_config
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.folder import read_digest
-from recipes import collaborative, ctr, sequential
 from recipes.from_flags import load_feature_spec
+from recipes.registry import BY_NAME, DCNV2, DLRM
 from runtime import checkpoint
 from runtime.checkpoint.flags import adopt_original, recorded_flags
 from runtime.checkpoint.nvidia import folders
-
-DLRM, DCNV2, SIM, NCF = "dlrm", "dcnv2", "sim", "ncf"
-
-# Modules that build the model and the data sets of a recipe.
-_COMPOSED_BY = {DLRM: ctr, DCNV2: ctr, SIM: sequential, NCF: collaborative}
 
 
 @dataclass(frozen=True)
@@ -50,6 +43,10 @@ class TrainedModel:
     @property
     def recipe(self) -> str:
         return self.config.recipe
+
+    @property
+    def family(self) -> Family:
+        return self.config.family
 
     @property
     def encoder_folder(self) -> Path | None:
@@ -101,23 +98,22 @@ def open_checkpoint(path: str, dataset_path: str | None = None) -> TrainedModel:
     if checkpoint.is_original(folder):
         return _open_original(folder, index, dataset_path)
     recipe = index.description.get("recipe")
-    if recipe not in _COMPOSED_BY:
+    if recipe not in BY_NAME:
         raise ValueError(
-            f"{where} is of the recipe {recipe}, expected one of {', '.join(_COMPOSED_BY)}: "
+            f"{where} is of the recipe {recipe}, expected one of {', '.join(BY_NAME)}: "
             "another version wrote it"
         )
     changes = {"mode": "eval", "restore_checkpoint_path": str(folder)}
     if dataset_path:
         changes["dataset_path"] = dataset_path
-    config = recorded_flags(index.description, where, **changes)
+    config = recorded_flags(BY_NAME[recipe], index.description, where, **changes)
     if config.original.dummy_model:
         raise ValueError(f"{where} is of a training with --dummy_model, which cannot be served")
     raw = _raw_spec(config, folder, index, is_explicit=bool(dataset_path))
     is_own = raw is not None and raw.base_directory == folder
-    needs_files = config.recipe in (DLRM, DCNV2) and not is_own
-    spec = ctr.spec_of_data(config, raw) if needs_files else raw
-    shape = _COMPOSED_BY[config.recipe].model_config(config, spec)
-    trained = TrainedModel(folder, index, config, spec, shape)
+    family = BY_NAME[recipe].family
+    spec = raw if is_own else family.spec_of_data(config, raw)
+    trained = TrainedModel(folder, index, config, spec, family.model_config(config, spec))
     _check_spec(trained, raw)
     return trained
 
@@ -133,8 +129,8 @@ def _open_original(path: Path, index: checkpoint.Index, dataset_path: str | None
     changes = {"mode": "eval", "restore_checkpoint_path": str(path), "dataset_path": dataset_path}
     config = Config(recipe).with_values(changes)
     config = config.replace(**adopt_original(config, index.description))
-    spec = ctr.spec_of_data(config, load_feature_spec(config))
-    trained = TrainedModel(path, index, config, spec, ctr.model_config(config, spec))
+    spec = recipe.family.spec_of_data(config, load_feature_spec(config))
+    trained = TrainedModel(path, index, config, spec, recipe.family.model_config(config, spec))
     shapes = {table_name(t.name): (t.rows, t.dim) for t in tables_of(trained)}
     entries = folders.original_entries(path, shapes)
     return replace(trained, index=index._replace(weights=entries))
@@ -142,8 +138,8 @@ def _open_original(path: Path, index: checkpoint.Index, dataset_path: str | None
 
 def tables_of(trained: TrainedModel) -> tuple[ServedTable, ...]:
     """Returns the tables of the model, in the order of its lookups."""
-    described = {SIM: sequence_config, NCF: ncf_config}.get(trained.recipe, ctr_config)
-    return tuple(ServedTable(*table) for table in described.embedding_tables(trained.shape))
+    use = trained.family.table_use(trained.config, trained.spec, trained.shape, world_size=1)
+    return tuple(ServedTable(*table) for table in use.tables)
 
 
 def evaluation_rows(trained: TrainedModel, batch_size: int, split: str = "auto"):
@@ -160,7 +156,7 @@ def evaluation_rows(trained: TrainedModel, batch_size: int, split: str = "auto")
     if trained.config.data.dataset_type != "synthetic":
         changes["eval_mapping"] = split
     config = trained.config.replace(**changes)
-    _, valid, *_ = _COMPOSED_BY[trained.recipe].open_data(config, trained.spec, World())
+    _, valid, *_ = trained.family.open_data(config, trained.spec, World())
     return valid
 
 
@@ -169,8 +165,7 @@ def restored_model(trained: TrainedModel):
     from runtime.hardware import device
 
     place = device.Device("CPU", "float32", 1.0)
-    composer = _COMPOSED_BY[trained.recipe]
-    model = composer.build_model(trained.config, trained.spec, World(), place)
+    model = trained.family.build_model(trained.config, trained.spec, World(), place)
     with checkpoint.suggest_previous(trained.path, "--checkpoint_dir"):
         checkpoint.restore(trained.path, model.weights_to_save())
     return model

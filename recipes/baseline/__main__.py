@@ -9,21 +9,21 @@ tenth of train. Without a test split, the validation rows are evaluated.
 import sys
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
+from importlib import import_module
 from pathlib import Path
 
 import config as configuration
 from config import Config
 from config.command import CommandOptions, parse
+from config.family import Definition
 from config.flag import flag
 from dataloading.formats.split_tfrecords.folder_format import stored_spec
 from dataloading.spec.data_set_files import SPEC_FILE
-from dataloading.spec.feature_spec import ITEM_CHANNEL, FeatureSpec
-from dataloading.spec.history_channels import has_histories
-from dataloading.spec.locate import find_feature_spec
+from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.spec.locate import CLICKS, families_of, find_feature_spec
 from recipes.baseline import report
-from recipes.baseline.after_training import check_packages
-from recipes.baseline.comparison import BaselineRow, BaselineTask, click_task
-from recipes.registry import NCF
+from recipes.baseline.comparison import BaselineRow
+from recipes.registry import BY_NAME
 from runtime.cli import exit_status
 
 MAX_ROWS = 2_000_000
@@ -88,7 +88,10 @@ def compare(
     """
     file = find_feature_spec(dataset_path, spec_file, "--dataset_path")
     spec = stored_spec(FeatureSpec.from_yaml(file))
-    task = _task(spec, checkpoint_path, max_rows)
+    (reads, *_) = families_of(spec) or [CLICKS]
+    definition = next(known for known in BY_NAME.values() if known.family.reads == reads)
+    flags = _flags(definition, spec, checkpoint_path)
+    task = import_module(definition.family.baseline).task(spec, flags, max_rows)
     checkpoint = None
     print(f"{dataset_path}: {task.description}\n{report.header(task)}", flush=True)
     rows = list[BaselineRow]()
@@ -105,29 +108,14 @@ def compare(
     return rows
 
 
-def _task(spec: FeatureSpec, checkpoint_path: Path | None, max_rows: int) -> BaselineTask:
-    if ITEM_CHANNEL in spec.channel_spec:
-        from recipes.baseline.interactions import interaction_task
-
-        return interaction_task(spec, _ncf_flags(spec, checkpoint_path))
-    if has_histories(spec):
-        from recipes.baseline.histories import history_task
-
-        return history_task(spec)
-    check_packages()
-    return click_task(spec, max_rows)
-
-
-def _ncf_flags(spec: FeatureSpec, checkpoint_path: Path | None) -> Config:
+def _flags(definition: Definition, spec: FeatureSpec, checkpoint_path: Path | None) -> Config:
     """Returns the flags of the training of a checkpoint, else the defaults."""
     folder = str(spec.base_directory)
     if checkpoint_path is not None:
         from deployment.model.trained_model import open_checkpoint
 
         return open_checkpoint(str(checkpoint_path), folder).config
-    return configuration.parse(
-        ["ncf", f"--dataset_path={folder}"], "ncf", NCF.defaults, NCF.aliases
-    )
+    return configuration.parse([definition.name, f"--dataset_path={folder}"], definition)
 
 
 if __name__ == "__main__":

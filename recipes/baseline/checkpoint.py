@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from deployment.model.trained_model import NCF, evaluation_rows, open_checkpoint, restored_model
-from nn.metrics.evaluator import ClickEvaluator, DatasetEvaluator
+from deployment.model.trained_model import evaluation_rows, open_checkpoint, restored_model
+from nn.metrics.evaluator import ClickEvaluator
 from recipes.baseline.comparison import BaselineRow
 
 _BATCH_ROWS = 1 << 16
@@ -22,11 +22,8 @@ def measure_checkpoint(path: Path, dataset_path: Path, split: str) -> BaselineRo
     trained = open_checkpoint(str(path), str(dataset_path))
     dataset = evaluation_rows(trained, trained.config.run.valid_batch_size or _BATCH_ROWS, split)
     model = restored_model(trained)
-    evaluator: DatasetEvaluator
-    if trained.recipe == NCF:
-        from nn.ncf.evaluator import HitRateEvaluator
-
-        evaluator = HitRateEvaluator(model, dataset, trained.config.collaborative.topk)
+    if (make := trained.family.evaluator) is not None:
+        evaluator = make(trained.config, model, dataset)
     else:
         evaluator = ClickEvaluator(model, dataset)
     metrics = dict(evaluator.evaluate())

@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from config import Config
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.feature_spec import FeatureSpec
+from recipes.baseline.after_training import check_packages
 from recipes.baseline.fitted import SimpleModel, constant, popularity, scores_over
 from recipes.baseline.gradient_boosting import gradient_boosting
 from recipes.baseline.logistic import logistic_regression
@@ -51,12 +53,14 @@ class BaselineTask:
     models: Sequence[Callable[[], BaselineRow | None]]
 
 
-def click_task(spec: FeatureSpec, max_rows: int) -> BaselineTask:
-    """Returns the comparison on a ranking data set.
+def task(spec: FeatureSpec, config: Config, max_rows: int) -> BaselineTask:
+    """Returns the comparison on a ranking data set; see `Family.baseline`.
 
     Raises:
-        ValueError: the spec or a file does not fit, or the labels of train are all equal.
+        ValueError: the spec or a file does not fit, the labels of train are all equal, or a package
+            is not installed.
     """
+    check_packages()
     evaluated = ClickSplit(spec, evaluation_split("auto", "eval", spec))
     fitting = read_fitting_rows(spec, evaluated.split, max_rows)
     train, choosing = fitting.train, fitting.choosing

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from config import Config
 from dataloading.histories.dataset import blocks, count_samples
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TRAIN, FeatureSpec
 from dataloading.spec.history_channels import TARGET_CHANNEL, num_ids
@@ -17,8 +18,8 @@ from recipes.baseline.fitted import scores_over
 from recipes.from_flags import evaluation_split
 
 
-def history_task(spec: FeatureSpec) -> BaselineTask:
-    """Returns the comparison on the rows that `sim.py --mode eval` scores.
+def task(spec: FeatureSpec, config: Config, max_rows: int) -> BaselineTask:
+    """Returns the comparison on the rows that `sim.py --mode eval` scores; see `Family.baseline`.
 
     Raises:
         ValueError: the spec or a file does not fit.

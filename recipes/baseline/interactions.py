@@ -17,17 +17,18 @@ from dataloading.interactions.stored import (
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
 from recipes.baseline.comparison import BaselineRow, BaselineTask
-from recipes.collaborative import EVALUATION_SEED, num_negatives
+from recipes.collaborative.build import EVALUATION_SEED, num_negatives
 from recipes.from_flags import evaluation_split
 
 
-def interaction_task(spec: FeatureSpec, config: Config) -> BaselineTask:
+def task(spec: FeatureSpec, config: Config, max_rows: int) -> BaselineTask:
     """Returns the comparison on the candidate lists that `ncf.py --mode eval` ranks.
 
     Args:
         spec: the data set.
         config: flags of `ncf.py`, of which the length of the ranking and the number of negatives
             count.
+        max_rows: not used.
 
     Raises:
         ValueError: the spec or a file does not fit.

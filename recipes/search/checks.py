@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from config import Config
-from config.flag import COLLABORATIVE, RANKING
 from dataloading.spec.feature_spec import VALIDATION, FeatureSpec
-from recipes import collaborative, ctr, sequential
 from recipes.from_flags import evaluation_split
 from recipes.search.space import Parameter
 from training.setup import with_preset
@@ -50,13 +48,8 @@ def check_flags(config: Config, data: FeatureSpec | None, best_flags: Path) -> N
 
 def check_model(config: Config, data: FeatureSpec | None) -> None:
     """Raises ValueError if the model refuses the flags of a trial."""
-    chosen, spec = with_preset(config, data), _spec_of_data(config, data)
-    if config.flag_set in RANKING:
-        ctr.model_config(chosen, spec)
-    elif config.flag_set in COLLABORATIVE:
-        collaborative.model_config(chosen, spec)
-    else:
-        sequential.model_config(chosen, spec)
+    family = config.family
+    family.model_config(with_preset(config, data), family.spec_of_data(config, data))
 
 
 def check_names(parameters: Sequence[Parameter], config: Config) -> None:
@@ -75,9 +68,9 @@ def check_names(parameters: Sequence[Parameter], config: Config) -> None:
 
 
 def _check_split(config: Config, data: FeatureSpec | None) -> None:
-    if config.flag_set in RANKING and config.data.dataset_type == "synthetic":
+    if config.data.dataset_type == "synthetic":
         return  # generated samples have every split
-    spec = _spec_of_data(config, data)
+    spec = config.family.spec_of_data(config, data)
     split = evaluation_split(config.data.eval_mapping, "train", spec)
     if split != VALIDATION:
         raise ValueError(
@@ -85,10 +78,3 @@ def _check_split(config: Config, data: FeatureSpec | None) -> None:
             f"'{split}': flags that are chosen on test samples have test metrics that are too "
             "high, and on training samples overfit. Prepare the data with a validation split"
         )
-
-
-def _spec_of_data(config: Config, spec: FeatureSpec | None) -> FeatureSpec:
-    if config.flag_set in RANKING:
-        return ctr.spec_of_data(config, spec)
-    assert spec is not None, "only inference draws samples of other recipes"
-    return spec

@@ -16,11 +16,10 @@ from distributed_embeddings.collectives.launch import launched
 
 import config as configuration
 from config import Config
-from config.flag import COLLABORATIVE
+from config.family import Definition
 from config.flag_file import argument
 from config.masking import mask_passwords
 from dataloading.spec.feature_spec import FeatureSpec
-from recipes.definition import Definition
 from recipes.from_flags import load_feature_spec
 from recipes.recipe import Goal
 from recipes.search import worker
@@ -71,15 +70,12 @@ class Search:
     @property
     def goal(self) -> Goal:
         """Metric of evaluations by which trials are compared."""
-        flag_set = self.definition.flags_of or self.definition.name
-        return Goal(self.metric or ("hit rate" if flag_set in COLLABORATIVE else "auc"))
+        return Goal(self.metric or self.definition.family.default_metric)
 
     def config(self, *arguments: str) -> Config:
         """Returns the flags of a trial with further arguments."""
-        definition = self.definition
-        parts = (definition.defaults, definition.aliases, definition.flags_of)
-        argv = [definition.name, *self.arguments_of(arguments)]
-        return configuration.parse(argv, definition.name, *parts)
+        argv = [self.definition.name, *self.arguments_of(arguments)]
+        return configuration.parse(argv, self.definition)
 
     def arguments_of(self, arguments: Sequence[str]) -> list[str]:
         """Returns the flags of a trial with further arguments, as on a command line."""
@@ -157,7 +153,10 @@ def _open_study(search: Search, chosen: Config) -> Study:
     flags = [mask_passwords(argument) for argument in search.arguments]
     description: dict[str, Any] = {"recipe": search.definition.name, "flags": flags}
     description |= {"space": space, "metric": search.goal.metric}
-    study = Study(search.study, search.storage, search.parameters, description, search.goal)
+    earlier = {"metric": search.definition.family.default_metric}
+    study = Study(
+        *(search.study, search.storage, search.parameters, description, search.goal, earlier)
+    )
     if num_interrupted := study.fail_interrupted():
         print(f"{num_interrupted} interrupted trials of an earlier run do not count")
     start = {p.flag: p.start(chosen.value(p.flag)) for p in search.parameters}

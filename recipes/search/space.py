@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from config import flag_types
-from recipes.definition import Definition
+from config.family import Definition
 
 SYNTAX = "FLAG=log:LOW..HIGH, FLAG=float:LOW..HIGH, FLAG=int:LOW..HIGH or FLAG=choice:A,B,..."
 _RANGES: dict[str, Callable[[str], float]] = {"log": float, "float": float, "int": int}
@@ -88,7 +88,7 @@ def _parse(text: str, definition: Definition) -> Parameter:
 
 def _takes_integers(flag: str, definition: Definition) -> bool:
     try:
-        kinds = flag_types(definition.flags_of or definition.name, flag)
+        kinds = flag_types(definition.family, flag)
     except KeyError:  # an unknown flag, which the check of the command line reports
         return False
     return int in kinds and float not in kinds

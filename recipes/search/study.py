@@ -11,7 +11,6 @@ from recipes.recipe import Goal
 from recipes.search.space import Parameter
 
 _DESCRIPTION = "search"  # user attribute of a study: recipe, flags and space
-_EARLIER_METRIC = {"ncf": "hit rate"}  # of studies that do not store it, by recipe
 _FLAGS = "flags"  # user attribute of a complete trial: its complete flags, as a file of flags
 
 
@@ -26,6 +25,7 @@ class Study:
         file: file of SQLite, which is created. Its earlier trials count.
         description: what the search consists of; equal in all runs of it.
         goal: the metric.
+        earlier: description of a study that does not store it.
 
     Raises:
         ValueError: the package is not installed, the file cannot be used, or the study in it is
@@ -39,6 +39,7 @@ class Study:
         parameters: Sequence[Parameter],
         description: Mapping[str, Any],
         goal: Goal,
+        earlier: Mapping[str, Any],
     ):
         try:
             import optuna
@@ -65,7 +66,7 @@ class Study:
         if stored is None:
             self._study.set_user_attr(_DESCRIPTION, dict(description))
             return
-        stored = {"metric": _EARLIER_METRIC.get(stored["recipe"], "auc"), **stored}
+        stored = {**earlier, **stored}
         if stored != dict(description):
             differences = [name for name in description if stored.get(name) != description[name]]
             raise ValueError(

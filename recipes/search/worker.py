@@ -58,9 +58,8 @@ def _train(
     ):
         try:
             argv = [recipe, *arguments, f"--run_dir={run_dir}"]
-            parts = (definition.defaults, definition.aliases, definition.flags_of)
-            config = configuration.parse(argv, recipe, *parts)
-            execute(config, definition, catches_signals=False, on_evaluation=report)
+            config = configuration.parse(argv, definition)
+            execute(config, catches_signals=False, on_evaluation=report)
         except _TrialStopped:
             return STOPPED, None
         except TrainingDiverged as error:

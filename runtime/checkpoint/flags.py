@@ -3,7 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
-from config import FIXED, OWN, TERABYTE, Config, canonical_value, flag_types, flags_with
+from config import (
+    FIXED,
+    OWN,
+    TERABYTE,
+    Config,
+    Definition,
+    canonical_value,
+    flag_types,
+    flags_with,
+)
 
 # Flags of generated data that set its size and not its content.
 _SIZES = {"synthetic_dataset_train_batches", "synthetic_dataset_valid_batches"}
@@ -78,7 +87,9 @@ def adopt_flags(config: Config, description: Mapping[str, Any]) -> dict[str, Any
     return {name: value for name, value in adopted.items() if name not in config.explicit}
 
 
-def recorded_flags(description: Mapping[str, Any], where: str, **changes: Any) -> Config:
+def recorded_flags(
+    definition: Definition, description: Mapping[str, Any], where: str, **changes: Any
+) -> Config:
     """Returns the flags of the training that saved a checkpoint, except for `changes`.
 
     Raises:
@@ -86,7 +97,7 @@ def recorded_flags(description: Mapping[str, Any], where: str, **changes: Any) -
             message calls it `where`.
     """
     remembered, flags = _flags_of(description, where)
-    config = Config(description["recipe"])
+    config = Config(definition)
     values = _checked(config, {**flags, **remembered}, where)
     return config.replace(**{**values, "resume": None, **changes})
 
@@ -193,7 +204,7 @@ def _checked(config: Config, adopted: Mapping[str, Any], where: str) -> dict[str
         if name == "loss_scale" and isinstance(value, float):  # of versions without "dynamic"
             value = f"{value:g}"
         checked[name] = value = tuple(value) if isinstance(value, list) else value
-        kinds = flag_types(config.flag_set, name)
+        kinds = flag_types(config.family, name)
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             raise ValueError(f"{where} is damaged: --{name} is {value!r}")
     return checked

@@ -24,16 +24,16 @@ import numpy as np
 
 from runtime.files.line_file import LineFile
 
-_LATENCIES = tuple(f"latency_{name}" for name in ("mean", "p50", "p90", "p95", "p99"))
+LATENCIES = tuple(f"latency_{name}" for name in ("mean", "p50", "p90", "p95", "p99"))
 # Values of every log whose unit is shown.
-_MEASUREMENTS = ("throughput", *_LATENCIES, "elapsed_s", "epoch_s", "time_to_auc_threshold_s")
+_MEASUREMENTS = ("throughput", *LATENCIES, "elapsed_s", "epoch_s", "time_to_auc_threshold_s")
 # Ends of names, and the unit of the value.
 _UNITS = {
     "throughput": "samples/s",
     "_inference_latency": "s",
     "_ms": "ms",
     "_s": "s",
-    **dict.fromkeys(_LATENCIES, "ms"),
+    **dict.fromkeys(LATENCIES, "ms"),
 }
 
 
@@ -79,78 +79,6 @@ class LogNames(NamedTuple):
         """Returns the names of values that no evaluation computes."""
         names = (*_MEASUREMENTS, *self.epoch_line, *self.further, *self.summary, *self.added)
         return list(dict.fromkeys(names))
-
-
-_TEST_LOSS: dict[str, tuple[str, float]] = {"test_loss": ("log_loss", 1)}
-# Of DLRM and DCNv2, by --mode.
-_RANKING = {
-    "train": LogNames(
-        summary={
-            "loss": "train_loss",
-            "lowest_log_loss": "validation_loss",
-            "step_time_ms": "mean_step_time_ms",
-        },
-        further=("loss", "lowest_log_loss", "step_time_ms"),
-        unprinted=("loss", "lowest_log_loss", "step_time_ms"),
-    ),
-    "eval": LogNames(added=_TEST_LOSS),
-    "importance": LogNames(added=_TEST_LOSS),
-    "inference": LogNames(
-        added={
-            **_TEST_LOSS,
-            "mean_inference_throughput": ("throughput", 1),
-            **{
-                f"{name}_inference_latency": (f"latency_{name}", 1e3)
-                for name in ("mean", "p90", "p95", "p99")
-            },
-        }
-    ),
-}
-_NCF_EPOCH = {
-    "train_throughput": "train_throughput",
-    "epoch_s": "train_epoch_time",
-    "eval_throughput": "eval_throughput",
-    "evaluation_s": "validation_epoch_time",
-    "loss": "train_loss",
-}
-
-
-def log_names(recipe: str, mode: str, split: str | None, goal: str) -> LogNames:
-    """Returns the names of values in the log of NVIDIA's recipe; other recipes have ours.
-
-    Args:
-        recipe: name of the recipe.
-        mode: `--mode`.
-        split: the evaluated split; None without one.
-        goal: the metric by which evaluations are compared.
-    """
-    if recipe in ("dlrm", "dcnv2"):
-        return _RANKING.get(mode, LogNames())
-    if recipe == "sim":
-        metrics = {"auc": f"{split}_auc", "log_loss": f"{split}_loss"} if split else {}
-        elapsed = "time_to_train" if mode == "train" else "time"
-        return LogNames(
-            step={"loss": "total_loss", "throughput": "samples/s", **metrics},
-            epoch={"epoch_s": "time", **metrics},
-            summary={"elapsed_s": elapsed, **metrics},
-            epoch_line=("epoch_s", *_LATENCIES, "throughput"),
-        )
-    if recipe != "ncf":
-        return LogNames()
-    losses = {"loss": "train_loss", "log_loss": "validation_loss"}
-    kinds = (f"{kind}_{loop}_throughput" for loop in ("train", "eval") for kind in ("best", "mean"))
-    return LogNames(
-        step={"log_loss": "validation_loss"},
-        epoch={**_NCF_EPOCH, "log_loss": "validation_loss"},
-        summary={
-            **losses,
-            **({f"best_{goal}": "best_accuracy"} if goal.startswith("hr@") else {}),
-            "time_to_best_s": "time_to_best_model",
-            "time_to_threshold_s": "time_to_target",
-        },
-        epoch_line=tuple(_NCF_EPOCH),
-        further=("loss", "time_to_threshold_s", *kinds),
-    )
 
 
 def unit_of(name: str) -> str | None:

@@ -16,7 +16,7 @@ from runtime.files.line_file import set_aside
 from runtime.files.outputs import output_file
 from runtime.hardware import device
 from runtime.logs import plots
-from runtime.logs.dlll import log_names, unit_of
+from runtime.logs.dlll import LogNames, unit_of
 from runtime.logs.mlflow_tracking import MLflowRun
 from runtime.logs.run_logger import RunLogger
 
@@ -71,7 +71,6 @@ def make_run_dir(config: Config) -> Path:
 
 def open_log(
     config: Config,
-    defaults: Mapping[str, Any] | None,
     run_dir: Path,
     world: World,
     total_steps: int | None,
@@ -89,7 +88,9 @@ def open_log(
         goal: the metric by which evaluations are compared.
     """
     metrics = metrics or {}
-    names = log_names(config.recipe, config.run.mode, metrics.get(goal), goal)
+    definition, names = config.definition, LogNames()
+    if definition.log_names is not None:
+        names = definition.log_names(config.run.mode, metrics.get(goal), goal)
     parameters = {"recipe": config.recipe, **config.flat(), **device.describe()}
     uri, mlflow_run = config.logs.mlflow_uri, None
     if uri and world.is_chief:
@@ -99,8 +100,8 @@ def open_log(
         parameters,
         defaults={
             "recipe": config.recipe,
-            **Config(config.recipe, flags_of=config.flags_of).flat(),
-            **(defaults or {}),
+            **Config(definition).flat(),
+            **definition.defaults,
             **device.describe(),
         },
         tensorboard_dir=config.logs.tensorboard_dir,
@@ -117,7 +118,7 @@ def open_log(
             if not initial_step:
                 set_aside(run_dir / FLAGS)
             with output_file(run_dir / FLAGS) as stream:
-                stream.write(flag_file.text(config, defaults).encode())
+                stream.write(flag_file.text(config).encode())
         except OSError as error:
             log.message(f"note: {run_dir / FLAGS} cannot be written: {error.strerror}")
     for name, split in metrics.items():

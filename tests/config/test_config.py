@@ -5,28 +5,26 @@ import pytest
 
 from config import FIXED, OWN, Config, flags_with, parse, parse_embedding_dims, usage
 from config.config import SECTIONS, fields_of
+from config.family import Definition
 from config.flag import rules_of
 from config.help import WIDTH
-from config.sections.optimizer import check_weight_decay
-from dcnv2 import DEFAULTS as DCNV2_DEFAULTS
-from ncf import ALIASES as NCF_ALIASES
-from ncf import DEFAULTS as NCF_DEFAULTS
-from sim import ALIASES as SIM_ALIASES
-from sim import DEFAULTS as SIM_DEFAULTS
+from recipes.ranking.family import RANKING
+from recipes.registry import BY_NAME, DCNV2, DLRM, NCF, SIM
+from recipes.sequential.family import SEQUENTIAL
 
 PATH = "--dataset_path=data"
 
 
-def read(*flags, **kwargs):
-    return parse(["dlrm.py", PATH, *flags], "dlrm", **kwargs)
+def read(*flags, definition=DLRM):
+    return parse(["dlrm.py", PATH, *flags], definition)
 
 
 def read_sim(*flags):
-    return parse(["sim.py", PATH, *flags], "sim", SIM_DEFAULTS, SIM_ALIASES)
+    return parse(["sim.py", PATH, *flags], SIM)
 
 
 def read_ncf(*flags):
-    return parse(["ncf.py", PATH, *flags], "ncf", NCF_DEFAULTS, NCF_ALIASES)
+    return parse(["ncf.py", PATH, *flags], NCF)
 
 
 def test_explicit_values():
@@ -38,12 +36,12 @@ def test_explicit_values():
 
 
 def test_recipe_defaults():
-    config = read("--learning_rate=3", defaults=DCNV2_DEFAULTS)
+    config = read("--learning_rate=3", definition=DCNV2)
     assert config.optimizer.optimizer == "adam"
     assert config.model.interaction == "cross"
     assert config.optimizer.learning_rate == 3
     with pytest.raises(ValueError, match="flags that do not exist: learningrate"):
-        read(defaults={"learningrate": 1})
+        read(definition=Definition("wide_deep", RANKING, {"learningrate": 1}))
 
 
 def test_sim_defaults():
@@ -93,14 +91,14 @@ def test_sim_defaults():
 def test_aliases():
     config = parse(
         ["sim.py", "--dataset_dir=d", "--lr", "0.5", "-global_batch_size=8", "--results_dir=r"],
-        *("sim", SIM_DEFAULTS, SIM_ALIASES),
+        SIM,
     )
     assert (config.data.dataset_path, config.optimizer.learning_rate) == ("d", 0.5)
     assert (config.run.batch_size, config.run.valid_batch_size, config.logs.run_dir) == (8, 8, "r")
     assert {"dataset_path", "learning_rate", "batch_size", "run_dir"} == config.explicit
     assert read_sim("--batch_size=8", "--valid_batch_size=4").run.valid_batch_size == 4
-    assert "--learning_rate, --lr " in usage("sim", SIM_DEFAULTS, SIM_ALIASES)
-    assert {target.partition("=")[0] for target in SIM_ALIASES.values()} <= set(config.flat())
+    assert "--learning_rate, --lr " in usage(SIM)
+    assert {target.partition("=")[0] for target in SIM.aliases.values()} <= set(config.flat())
     for word in ("single", "single_unique"):
         assert read_sim(f"--affinity={word}").device.affinity == f"socket_{word}"
 
@@ -168,19 +166,19 @@ def test_other_flags_in_messages(read_recipe, flags, name):
 )
 def test_weight_decay_and_rate(config):
     with pytest.raises(ValueError, match="--weight_decay"):
-        check_weight_decay(config)
+        config.family.check_weight_decay(config)
 
 
 def test_dataset_path_of_synthetic_data():
-    assert parse(["x", "--dataset_type=synthetic"], "dlrm").data.dataset_path is None
+    assert parse(["x", "--dataset_type=synthetic"], DLRM).data.dataset_path is None
     with pytest.raises(ValueError, match="--dataset_path is missing"):
-        parse(["x", "--dataset_type=synthetic", "--synthetic_dataset_use_feature_spec"], "dlrm")
+        parse(["x", "--dataset_type=synthetic", "--synthetic_dataset_use_feature_spec"], DLRM)
 
 
 def test_names_in_needs():
     flags = {*read().flat(), *read_sim().flat(), *read_ncf().flat()}
-    for recipe in ("dlrm", "sim", "ncf"):
-        for _, field in fields_of(recipe):
+    for recipe in (DLRM, SIM, NCF):
+        for _, field in fields_of(recipe.family):
             for need in (*rules_of(field).needs, *rules_of(field).used_with):
                 assert {
                     name.removeprefix("--") for name in re.findall(r"--\w+", need.text)
@@ -220,7 +218,7 @@ def test_ncf_defaults_and_aliases():
         ("opt_level", None): ("opt_level", None),
         ("local_rank", None): ("local_rank", None),
     }
-    help_text = usage("ncf", NCF_DEFAULTS, NCF_ALIASES)
+    help_text = usage(NCF)
     for (name, short), (ours, default) in published.items():
         assert flat[ours] == default
         assert f"--{name}" in help_text
@@ -242,7 +240,7 @@ def test_short_names_and_spaced_lists():
     assert {name: flat[name] for name in expected} == expected
     assert read_ncf("--mode=test", "--load_checkpoint_path=x").run.mode == "eval"
     assert read_ncf("--layers=8,4").collaborative.layers == (8, 4)
-    full = usage("ncf", NCF_DEFAULTS, NCF_ALIASES, full=True)
+    full = usage(NCF, full=True)
     assert "test is an alias of eval" in full
 
 
@@ -256,11 +254,12 @@ def test_checkpoint_dir(tmp_path):
     (tmp_path / "best").symlink_to("00001-step-5")
     config = read_ncf(f"--checkpoint_dir={tmp_path}", "--mode=test")
     assert config.checkpoint.restore_checkpoint_path == str(tmp_path / "best")
-    with_default = {**NCF_DEFAULTS, "checkpoint_dir": str(tmp_path)}
-    own = parse(["x", PATH, "--save_checkpoint_path=own"], "ncf", with_default, NCF_ALIASES)
+    defaults = {**NCF.defaults, "checkpoint_dir": str(tmp_path)}
+    with_default = dataclasses.replace(NCF, defaults=defaults)
+    own = parse(["x", PATH, "--save_checkpoint_path=own"], with_default)
     assert own.checkpoint.save_checkpoint_path == "own"
     assert own.collaborative.checkpoint_dir is None
-    resumed = parse(["x", PATH, "--resume=there"], "ncf", with_default, NCF_ALIASES)
+    resumed = parse(["x", PATH, "--resume=there"], with_default)
     assert resumed.checkpoint.save_checkpoint_path is None
 
 
@@ -296,27 +295,19 @@ def test_replace():
         read().run.epochs = 3
 
 
-@pytest.mark.parametrize(
-    ("recipe", "options"),
-    [
-        ("dlrm", ()),
-        ("dcnv2", (DCNV2_DEFAULTS,)),
-        ("sim", (SIM_DEFAULTS, SIM_ALIASES)),
-        ("ncf", (NCF_DEFAULTS, NCF_ALIASES)),
-    ],
-)
-def test_one_line_of_help_per_flag(recipe, options):
-    lines = usage(recipe, *options).splitlines()
+@pytest.mark.parametrize("recipe", BY_NAME)
+def test_one_line_of_help_per_flag(recipe):
+    lines = usage(BY_NAME[recipe]).splitlines()
     names = [line.split()[0].strip("-,") for line in lines if line.startswith("  --")]
-    assert names == [field.name for _, field in fields_of(recipe)]
+    assert names == [field.name for _, field in fields_of(BY_NAME[recipe].family)]
     assert max(map(len, lines)) <= WIDTH
-    full = usage(recipe, *options, full=True).splitlines()
+    full = usage(BY_NAME[recipe], full=True).splitlines()
     assert len(full) > len(lines)
     assert max(map(len, full)) <= WIDTH
 
 
 def test_default_and_choices_in_help():
-    text = usage("dcnv2", DCNV2_DEFAULTS)
+    text = usage(DCNV2)
     pattern = r"--optimizer +optimizer of the dense weights \(sgd\|adagrad\|adam\|lazy_adam; "
     pattern += r"default: adam\*\)"
     assert re.search(pattern, text)
@@ -356,14 +347,13 @@ def test_embedding_dims_file(tmp_path, monkeypatch):
 
 
 def test_recipe_with_the_flags_of_another():
-    config = parse(["prog", PATH], "wide_deep", flags_of="dcnv2")
+    wide_deep = Definition("wide_deep", RANKING)
+    config = parse(["prog", PATH], wide_deep)
     assert config.recipe == "wide_deep"
-    assert config.flat() == parse(["prog", PATH], "dcnv2").flat()
+    assert config.flat() == read().flat()
     with pytest.raises(ValueError, match="with --dataset_type synthetic"):
-        parse(["prog"], "wide_deep", flags_of="dcnv2")
-    with pytest.raises(ValueError, match="unknown recipe 'resnet'"):
-        parse(["prog", PATH], "resnet")
-    sequential = parse(["prog", PATH, "--mode=inference"], "gru4rec", flags_of="sim")
+        parse(["prog"], wide_deep)
+    sequential = parse(["prog", PATH, "--mode=inference"], Definition("gru4rec", SEQUENTIAL))
     assert sequential.run.mode == "inference"
 
 

@@ -1,5 +1,7 @@
 """Files of flags: `--flagfile`, the files of recipes/presets, and the `flags` that a run writes."""
 
+import dataclasses
+
 import pytest
 
 import dcnv2
@@ -8,19 +10,13 @@ import ncf
 import sim
 from config import flag_file, parse, presets
 from config.recipe_choice import recipe_of
+from recipes.registry import BY_NAME, NCF
 from tests import sequence_data, tastes
 from tests.training.test_golden_losses import losses_of
 
-RECIPES = {
-    "dlrm": (None, dlrm.ALIASES),
-    "dcnv2": (dcnv2.DEFAULTS, dcnv2.ALIASES),
-    "sim": (sim.DEFAULTS, sim.ALIASES),
-    "ncf": (ncf.DEFAULTS, ncf.ALIASES),
-}
-
 
 def parsed(recipe, *flags):
-    return parse(["x", *map(str, flags)], recipe, *RECIPES[recipe])
+    return parse(["x", *map(str, flags)], BY_NAME[recipe])
 
 
 @pytest.fixture
@@ -87,14 +83,13 @@ def test_errors(file, tmp_path, text, message):
 
 
 def test_recipe_of_a_file(file):
-    aliases = {recipe: aliases for recipe, (_, aliases) in RECIPES.items()}
     argv = ["main.py", file("--factors=8\n--dataset_path=d\n")]
-    assert recipe_of(argv, aliases.__getitem__) == ("ncf", argv)
+    assert recipe_of(argv, BY_NAME) == ("ncf", argv)
 
 
 def recipes_of(path):
     """Recipes whose scripts the comment of a file names."""
-    return [recipe for recipe in RECIPES if f"{recipe}.py" in path.read_text().partition("\n--")[0]]
+    return [recipe for recipe in BY_NAME if f"{recipe}.py" in path.read_text().partition("\n--")[0]]
 
 
 def test_files_of_presets(root):
@@ -142,7 +137,7 @@ def test_complete_flags(recipe, flags, file):
     """The flags of a run as a file give all values again, but for the paths of logs."""
     config = parsed(recipe, *flags.split())
     config = presets.apply(config, lambda: 5000, config.explicit).replace(seed=7)
-    text = flag_file.text(config, RECIPES[recipe][0])
+    text = flag_file.text(config)
     again = parsed(recipe, file(text))
     again = presets.apply(again, lambda: 5000, again.explicit)
     names = {"run_dir", "log_path", "rank_logs", "mlperf_log", "tensorboard_dir", "local_rank"}
@@ -158,10 +153,11 @@ def test_complete_flags(recipe, flags, file):
 
 def test_flags_of_another_default(file):
     """NCF saves into /data/checkpoints where that exists, and a run need not."""
-    defaults = {**ncf.DEFAULTS, "checkpoint_dir": "/data/checkpoints"}
+    defaults = {**NCF.defaults, "checkpoint_dir": "/data/checkpoints"}
+    definition = dataclasses.replace(NCF, defaults=defaults)
     argv = ["x", "--data=d", "--save_checkpoint_path=c"]
-    text = flag_file.text(parse(argv, "ncf", defaults, ncf.ALIASES), defaults)
-    again = parse(["x", file(text)], "ncf", defaults, ncf.ALIASES)
+    text = flag_file.text(parse(argv, definition))
+    again = parse(["x", file(text)], definition)
     assert again.collaborative.checkpoint_dir is None
     assert again.checkpoint.save_checkpoint_path == "c"
 

@@ -5,7 +5,7 @@ import pytest
 
 import dlrm
 from nn.layers.fused_op import custom_op
-from recipes import ctr
+from recipes.ranking import build as ctr
 from runtime import checkpoint
 from tests.recipes.test_entry_scripts import TINY, in_process, lines, summary, tiny
 from tests.training.test_golden_losses import FLAGS

@@ -4,43 +4,32 @@ import re
 
 import pytest
 
-import dcnv2
-import dlrm
 import main as entry
-import ncf
-import sim
 from config import flag_names, parse
 from config.recipe_choice import recipe_of
 from config.sections import original
+from recipes.registry import BY_NAME
 
 USE_SPEC = "synthetic_dataset_use_feature_spec"
-RECIPES = {
-    "dlrm": ({}, dlrm.ALIASES),
-    "dcnv2": (dcnv2.DEFAULTS, dcnv2.ALIASES),
-    "sim": (sim.DEFAULTS, sim.ALIASES),
-    "ncf": (ncf.DEFAULTS, ncf.ALIASES),
-}
 
 
 def read(*flags, recipe="dlrm"):
-    return parse(
-        ["x", "--dataset_path=data", "--preset=terabyte", *flags], recipe, *RECIPES[recipe]
-    )
+    return parse(["x", "--dataset_path=data", "--preset=terabyte", *flags], BY_NAME[recipe])
 
 
 def parsed_message(recipe, argument):
     try:
-        parse(["x", argument], recipe, *RECIPES[recipe])
+        parse(["x", argument], BY_NAME[recipe])
     except ValueError as error:
         return str(error)
     return ""
 
 
 @pytest.mark.quick("ncf")
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", BY_NAME)
 def test_hyphens(recipe):
     """A flag and its spelling with hyphens are the same, as is the error of a wrong value."""
-    names = flag_names(recipe, RECIPES[recipe][1])
+    names = flag_names(BY_NAME[recipe])
     names = sorted(n for n in names if "_" in n and n.removeprefix("no") not in names - {n})
     assert len(names) > 50
     for name in names:
@@ -149,8 +138,7 @@ def test_invalid_flags(flags, message):
     ],
 )
 def test_recipe_of_main(line, recipe):
-    aliases = {script.__name__: script.ALIASES for script in (dlrm, dcnv2, sim, ncf)}
-    chosen, rest = recipe_of(["main.py", *line.split()], aliases.__getitem__)
+    chosen, rest = recipe_of(["main.py", *line.split()], BY_NAME)
     assert chosen == recipe
     assert rest == ["main.py", *re.sub(r"--model[ =]\w+", "", line).split()]
 
@@ -162,7 +150,7 @@ def test_unknown_model(name, capsys):
     assert error.startswith("main: error: --model: ") and error.endswith(f"got '{name}'\n")
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", BY_NAME)
 def test_main_starts_the_recipe(recipe, capsys):
     """The error of a recipe begins with its name."""
     flags = ("--dataset_path=/no such folder", "--plan_only")
@@ -242,9 +230,7 @@ DCNV2 = {"optimizer": "adam", "interaction": "cross", "learning_rate": 1e-4, "wa
 
 @pytest.mark.parametrize("recipe", ["dlrm", "dcnv2"])
 def test_published_flags(recipe):
-    values = parse(
-        ["x", "--dataset_path=a", "--print_freq=1000.0"], recipe, *RECIPES[recipe]
-    ).flat()
+    values = parse(["x", "--dataset_path=a", "--print_freq=1000.0"], BY_NAME[recipe]).flat()
     expected = PUBLISHED | {"dataset_path": "a"} | (DCNV2 if recipe == "dcnv2" else {})
     assert {name: values[name] for name in expected} == expected
     changed = [f"--{name}={value}" for name, value in OTHER_DEFAULTS.items()]

@@ -5,36 +5,28 @@ import pytest
 import config as configuration
 import dcnv2
 import dlrm
-import ncf
-import sim
 from config import parse, presets
 from config.sections.optimizer import check_weight_decay
 from dataloading import transcribe
 from dataloading.row_count import count_training_samples
 from dataloading.spec.feature_spec import FeatureSpec
+from recipes.registry import BY_NAME
 from runtime import checkpoint
 from tests import sequence_data, tastes
 from tests.recipes.test_entry_scripts import in_process, lines, tiny
 
 __all__ = ["tiny"]
 
-RECIPES = {
-    "dlrm": (None, None),
-    "dcnv2": (dcnv2.DEFAULTS, None),
-    "sim": (sim.DEFAULTS, sim.ALIASES),
-    "ncf": (ncf.DEFAULTS, ncf.ALIASES),
-}
-
 
 def parsed(recipe, *flags):
-    return parse(["x", "--dataset_path=d", *flags], recipe, *RECIPES[recipe])
+    return parse(["x", "--dataset_path=d", *flags], BY_NAME[recipe])
 
 
 def choose(recipe, num_samples, *flags, pinned=()):
     config = parsed(recipe, *flags)
-    held_out = None if recipe == "ncf" else lambda number: 0  # a validation split
-    has_bins = recipe in ("dlrm", "dcnv2")
-    return presets.choose(config, num_samples, config.explicit | set(pinned), held_out, has_bins)
+    facts = {} if recipe == "ncf" else {"held_out": lambda number: 0}  # a validation split
+    facts |= {"has_bins": True} if recipe in ("dlrm", "dcnv2") else {}
+    return presets.choose(config, num_samples, config.explicit | set(pinned), **facts)
 
 
 def applied(recipe, num_samples, *flags):
@@ -45,7 +37,9 @@ def applied(recipe, num_samples, *flags):
 def stopped(recipe, num_samples, *flags):
     """With a validation split."""
     config = parsed(recipe, *flags)
-    return presets.apply(config, lambda: num_samples, config.explicit, lambda number: 0, True)
+    return presets.apply(
+        config, lambda: num_samples, config.explicit, held_out=lambda number: 0, has_bins=True
+    )
 
 
 # The published settings, which --preset terabyte must leave alone.
@@ -75,7 +69,7 @@ TERABYTE_RANKING = {
 }
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", BY_NAME)
 @pytest.mark.parametrize("flags", [("--preset=terabyte",), ()])
 def test_terabyte_values(recipe, flags):
     before = parsed(recipe).flat()
@@ -85,7 +79,7 @@ def test_terabyte_values(recipe, flags):
     assert {name: after[name] for name in published} == published
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", BY_NAME)
 @pytest.mark.parametrize("num_samples", [1, 2, 3, 100, 8_000, 10**6, 9_999_999])
 def test_small_values(recipe, num_samples):
     """A batch fits into an epoch, and the learning rate reaches 0 at the last step."""
@@ -173,7 +167,7 @@ def test_note():
 
 
 @pytest.mark.quick("20000-dlrm", "50000000-sim", "20000-ncf")
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", BY_NAME)
 @pytest.mark.parametrize("num_samples", [20_000, 50_000_000])
 def test_pinned_flags(recipe, num_samples):
     """Each flag that the preset sets, given on the command line, keeps its value."""
@@ -255,7 +249,7 @@ METRICS = {"dlrm": "log_loss", "sim": "auc"}
 @pytest.mark.parametrize("recipe", ["dlrm", "sim"])
 def test_stopping(recipe, flags, expected):
     config = parsed(recipe, *flags.split())
-    flat = presets.apply(config, lambda: 8_000, config.explicit, lambda number: 0).flat()
+    flat = presets.apply(config, lambda: 8_000, config.explicit, held_out=lambda number: 0).flat()
     if expected.get("metric") == "log_loss":
         expected = expected | {"metric": METRICS[recipe]}
     if recipe == "dlrm" and expected.get("early_stopping") == 4:
@@ -268,19 +262,23 @@ def test_stopping(recipe, flags, expected):
 
 def test_metric_of_group_losses():
     config = parsed("dlrm", "--training_loss=listwise", "--group_column=x", "--group_cutoffs=3,7")
-    flat = presets.apply(config, lambda: 8_000, config.explicit, lambda number: 0).flat()
+    flat = presets.apply(config, lambda: 8_000, config.explicit, held_out=lambda number: 0).flat()
     assert flat["metric"] == "ndcg@3"
 
 
 def test_schedule_of_held_out_samples():
     """Steps are those of the samples that are trained on: 7,200 of 8,000."""
     config = parsed("dlrm", "--batch_size=100", "--epochs=1")
-    count = (lambda: 8_000, config.explicit, lambda number: number // 10)
-    assert presets.apply(config, *count).optimizer.decay_steps == 72 - 3
+
+    def steps(config):
+        config = presets.apply(
+            config, lambda: 8_000, config.explicit, held_out=lambda number: number // 10
+        )
+        return config.optimizer.decay_steps
+
+    assert steps(config) == 72 - 3
     config = parsed("dlrm", "--batch_size=100", "--epochs=1", "--nokeep_best")
-    assert (
-        presets.apply(config, count[0], config.explicit, count[2]).optimizer.decay_steps == 80 - 4
-    )
+    assert steps(config) == 80 - 4
 
 
 def test_schedule_with_pinned_lengths():
@@ -344,7 +342,7 @@ def test_optimizer_flags():
         check_weight_decay(applied("dlrm", 10**9, "--weight_decay=0.1"))
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", BY_NAME)
 def test_usage(recipe):
     set_by_small = set(choose(recipe, 8_000, "--preset=small").values)
     if recipe in ("dlrm", "dcnv2"):
@@ -353,9 +351,9 @@ def test_usage(recipe):
         set_by_small |= {"num_cross_layers", "cross_layer_projection_dim"}  # --interaction cross
     if recipe == "ncf":
         set_by_small |= {"negative_exponent"}  # of many interactions
-    described = set(presets.describe_small(recipe))
+    described = set(BY_NAME[recipe].family.small)
     assert described == set_by_small
-    text = configuration.usage(recipe, *RECIPES[recipe], full=True)
+    text = configuration.usage(BY_NAME[recipe], full=True)
     assert text.count(" --preset small: ") == len(described)
 
 

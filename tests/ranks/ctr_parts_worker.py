@@ -11,15 +11,17 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 from distributed_embeddings.collectives import World
+from nn.ranking.model import CTRModel
 
 import config as configuration
 from dataloading.pipeline.batch import Batch
 from dataloading.pipeline.shuffle import share_of_rank
 from dataloading.synthetic.rows import synthetic_spec
-from nn.ctr.model import CTRModel
 from nn.train.losses import click_loss
 from nn.train.trainer import Trainer
-from recipes import ctr
+from recipes.from_flags import make_plan
+from recipes.ranking.model import model_config
+from recipes.registry import DLRM
 from runtime.cluster import distributed
 
 ROWS, HOTNESS = (50, 7, 30), (1, 2, 3)
@@ -42,7 +44,7 @@ def train(world: World, plan: str, model: str, optimizer: str) -> dict[str, np.n
     """Returns losses, weights and scores after some compiled steps, the same on every rank."""
     flags = dict(MODELS[model])
     num_numerical = flags.pop("num_numerical", 2)
-    config = configuration.Config("dlrm").replace(
+    config = configuration.Config(DLRM).replace(
         dataset_type="synthetic",
         bottom_mlp_dims=(6, 4),
         top_mlp_dims=(5, 1),
@@ -64,9 +66,9 @@ def train(world: World, plan: str, model: str, optimizer: str) -> dict[str, np.n
     spec = synthetic_spec(ROWS, HOTNESS, num_numerical=num_numerical)
     interaction = "cross" if config.model.interaction == "cross" else "dot_tensorflow"
     ranking = CTRModel(
-        ctr.model_config(config, spec, interaction),
+        model_config(config, spec, interaction),
         edges=EDGES,
-        plan=ctr.make_plan(config, spec, world.size),
+        plan=make_plan(config, spec, world.size),
         world=world,
         seed=1,
     )

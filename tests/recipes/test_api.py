@@ -9,9 +9,9 @@ import pyarrow.parquet
 import pytest
 
 import recipes
+from config.family import Definition
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.spec.feature_spec import FeatureSpec
-from recipes.definition import Definition
 from recipes.registry import DLRM
 from tests import sequence_data, tastes
 from training.errors import TrainingDiverged
@@ -187,7 +187,7 @@ def test_errors(rows, tmp_path):
 
 def test_own_recipe(rows, tmp_path):
     """Another recipe is a definition; keep_best applies to checkpoints in the folder of the run."""
-    own = Definition("own", DLRM.build, {"embedding_dim": "8"}, flags_of="dlrm")
+    own = Definition("own", DLRM.family, {"embedding_dim": "8"}, build=DLRM.family.build)
     flags = {k: v for k, v in SMALL.items() if k != "embedding_dim"}
     result = recipes.train(
         own, dataset_path=rows, run_dir=tmp_path, preset="terabyte", keep_best=True, **flags,

@@ -15,6 +15,7 @@ from config import Config, parse
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from nn.metrics.group_metrics import Grouping, GroupMetrics
+from recipes.registry import DLRM
 from runtime.checkpoint.flags import adopt_flags, resume_flags
 from runtime.logs.run_folder import make_run_dir
 from training import errors, schedule
@@ -421,12 +422,12 @@ def test_second_training(tiny, tmp_path, capsys):
 def test_run_dirs(tmp_path, monkeypatch):
     """Several begin in one second; a disk may be absent."""
     monkeypatch.chdir(tmp_path)
-    folders = {make_run_dir(Config("dlrm")) for _ in range(3)}
+    folders = {make_run_dir(Config(DLRM)) for _ in range(3)}
     assert len(folders) == 3 and all(folder.is_dir() for folder in folders)
     shutil.rmtree(tmp_path / "runs")
     (tmp_path / "runs").symlink_to("/nonexistent/disk")
     with pytest.raises(OSError, match="'runs'"):
-        make_run_dir(Config("dlrm"))
+        make_run_dir(Config(DLRM))
 
 
 OF_A_SPEC = {"dataset_type": "synthetic", "synthetic_dataset_use_feature_spec": True}
@@ -443,14 +444,14 @@ OF_A_SPEC = {"dataset_type": "synthetic", "synthetic_dataset_use_feature_spec": 
     ],
 )
 def test_invalid_checkpoint_flags(change, message):
-    config = parse(["x", "--dataset_type=synthetic", "--restore_checkpoint_path=ck"], "dlrm")
+    config = parse(["x", "--dataset_type=synthetic", "--restore_checkpoint_path=ck"], DLRM)
     saved = {"model_flags": {}, "flags": {}, **change}
     with pytest.raises(ValueError, match=message):
         adopt_flags(config, saved)
 
 
 def test_renamed_flag_of_a_checkpoint():
-    config = parse(["x", "--dataset_path=data"], "dlrm")
+    config = parse(["x", "--dataset_path=data"], DLRM)
     saved = {"recipe": "dlrm", "model_flags": {}, "flags": {"gauc_column": "user"}}
     adopted, _ = resume_flags(config, saved, "ck")
     assert adopted["group_column"] == "user" and "gauc_column" not in adopted

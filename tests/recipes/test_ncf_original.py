@@ -14,6 +14,7 @@ from dataloading import describe
 from dataloading.formats.torch_tensor import TensorChunk
 from dataloading.pipeline.gather import Scattered
 from dataloading.spec.feature_spec import FeatureSpec
+from recipes.registry import NCF
 from runtime.checkpoint import __main__ as checkpoint_tool
 from runtime.files.torch_file import read_tensors
 from tests import tastes
@@ -40,7 +41,7 @@ def trained(rows, tmp_path_factory):
 
 
 def read(*flags):
-    return parse(["ncf.py", "--data=d", *flags], "ncf", ncf.DEFAULTS, ncf.ALIASES)
+    return parse(["ncf.py", "--data=d", *flags], NCF)
 
 
 def test_attached_values():

@@ -8,7 +8,8 @@ from config import parse
 from dataloading.pipeline.batch import Inputs
 from dataloading.spec.feature_spec import FeatureSpec
 from recipes import from_flags
-from recipes.encoder.original_ids import decoders, original_ids
+from recipes.original_ids import decoders, original_ids
+from recipes.registry import DLRM
 from tests import tastes
 from tests.vocabularies import write_encoder
 
@@ -81,6 +82,6 @@ def test_ids_without_a_group(tmp_path, first_id):
     """Samples of id 0, where it stands for unknown values, are not a group."""
     spec = spec_of(tmp_path)
     write_encoder(tmp_path, first_id, user=range(tastes.USERS - first_id))
-    config = parse(["x", f"--dataset_path={tmp_path}", "--group_column=user"], "dlrm")
+    config = parse(["x", f"--dataset_path={tmp_path}", "--group_column=user"], DLRM)
     grouping = from_flags.grouping(config, spec, {"categorical": ["user"]}, ["user"])
     assert grouping.first_id == first_id and grouping.column_of(Inputs(None, ("ids",))) == "ids"

@@ -8,7 +8,8 @@ from config import parse
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import write_dataset
 from dataloading.synthetic.rows import synthetic_spec
-from recipes.validation import can_validate, count_held_out, held_out_samples, note_held_out
+from recipes.ranking.data import held_out, held_out_samples, note_held_out
+from recipes.registry import BY_NAME
 from runtime import checkpoint
 from tests.recipes.test_entry_scripts import in_process, lines
 from tests.tables import arrays_of
@@ -28,7 +29,7 @@ def data(tmp_path_factory):
 
 
 def parsed(*flags, recipe="dlrm"):
-    return parse(["x", "--dataset_path=d", *flags], recipe)
+    return parse(["x", "--dataset_path=d", *flags], BY_NAME[recipe])
 
 
 def spec_of(folder):
@@ -38,32 +39,33 @@ def spec_of(folder):
 @pytest.mark.parametrize(
     ("splits", "flags", "expected"),
     [
-        ("train", "", (True, 100)),
-        ("train test", "", (True, 100)),
-        ("train validation test", "", (True, 0)),
-        ("train validation test", "--eval_mapping=validation", (True, 0)),
-        ("train validation test", "--eval_mapping=test", (False, 0)),
-        ("train test", "--eval_mapping=test", (False, 0)),
-        ("train test", "--eval_mapping=train", (False, 0)),
-        ("train test", "--dataset_type=split_tfrecords", (False, 0)),
+        ("train", "", 100),
+        ("train test", "", 100),
+        ("train validation test", "", 0),
+        ("train validation test", "--eval_mapping=validation", 0),
+        ("train validation test", "--eval_mapping=test", None),
+        ("train test", "--eval_mapping=test", None),
+        ("train test", "--eval_mapping=train", None),
+        ("train test", "--dataset_type=split_tfrecords", None),
     ],
 )
 def test_validation_samples(data, splits, flags, expected):
     config, spec = parsed(*flags.split()), spec_of(data / splits)
-    assert (can_validate(config, spec), count_held_out(config, spec, 1005)) == expected
+    count = held_out(config, spec)
+    assert (None if count is None else count(1005)) == expected
     samples = held_out_samples(config, spec)
     assert samples is None and note_held_out(config, samples, "x") == ""
     stopping = parsed(*flags.split(), "--early_stopping=2")
     samples = held_out_samples(stopping, spec)
-    assert samples == (range(905, 1005) if expected[1] else None)
+    assert samples == (range(905, 1005) if expected else None)
 
 
 @pytest.mark.parametrize("recipe", ["sim", "ncf"])
 def test_recipes_that_hold_out_nothing(data, recipe):
-    config = parsed("--early_stopping=2", recipe=recipe)
-    assert held_out_samples(config, spec_of(data / "train test")) is None
-    assert not can_validate(config, spec_of(data / "train test"))
-    assert can_validate(config, spec_of(data / "train validation test")) is (recipe == "sim")
+    config, family = parsed("--early_stopping=2", recipe=recipe), BY_NAME[recipe].family
+    assert family.preset_facts(config, spec_of(data / "train test")).get("held_out") is None
+    facts = family.preset_facts(config, spec_of(data / "train validation test"))
+    assert ("held_out" in facts and facts["held_out"](1005) == 0) is (recipe == "sim")
 
 
 def test_way_out():

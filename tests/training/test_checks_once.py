@@ -8,12 +8,10 @@ from distributed_embeddings.collectives import World
 from config import command_line
 from config import config as flags
 from config.flag import Rules
-from config.sections import optimizer
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.pipeline import sample_dataset
 from dataloading.spec import yaml_io
 from tests.recipes.test_entry_scripts import TINY, in_process, tiny
-from training import setup
 
 __all__ = ["tiny"]  # a fixture
 
@@ -41,7 +39,6 @@ def calls(monkeypatch):
 
     for owner, name in ((command_line, "RULES"), (flags, "COMPLETE_RULES")):
         monkeypatch.setattr(owner, name, tuple(map(counted_rule, getattr(owner, name))))
-    count(setup, "check_weight_decay")
     count(Rules, "check_value", lambda rules, name, value: (name, value))
     count(Rules, "check_needs", lambda rules, name, values: name)
     count(yaml_io, "read_mapping", lambda path: path.name)
@@ -59,9 +56,8 @@ def test_one_training(tiny, tmp_path, calls):
     data, batches = f"--dataset_path={tiny}", ("--batch_size=250", "--valid_batch_size=150")
     code, _ = in_process(tmp_path, data, *TINY, *batches)
     assert code == 0
-    rules = {rule.__name__ for rule in (*flags.RULES, optimizer.check_weight_decay)}
-    assert set(of(calls, "rule")) >= rules - {"check_weight_decay"}
-    for name in ("rule", "check_weight_decay", "check_value", "check_needs"):
+    assert set(of(calls, "rule")) >= {rule.__name__ for rule in flags.RULES}
+    for name in ("rule", "check_value", "check_needs"):
         assert set(of(calls, name).values()) == {1}, name
     assert of(calls, "read_mapping") == {"feature_spec.yaml": 1}
     assert of(calls, "__init__") == {"train": 1, "validation": 1}
@@ -76,7 +72,7 @@ def test_one_resumed_training(tiny, tmp_path, calls):
     calls.clear()
     code, _ = in_process(tmp_path / "second", *command, "--resume=auto", "--epochs=2")
     assert code == 0
-    for name in ("rule", "check_weight_decay", "check_needs"):
+    for name in ("rule", "check_needs"):
         assert set(of(calls, name).values()) == {1}, name
     assert of(calls, "read_mapping") == {"feature_spec.yaml": 1}
     assert of(calls, "__init__") == {"train": 1, "validation": 1}

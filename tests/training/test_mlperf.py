@@ -13,6 +13,7 @@ from mlperf_logging.compliance_checker import mlp_compliance
 import dcnv2
 from config import parse, presets
 from recipes.recipe import Goal
+from recipes.registry import DCNV2
 from runtime.hardware.device import Device
 from training import mlperf
 from training.state import Position
@@ -92,7 +93,7 @@ def run_of(log, *flags, step=0, is_chief=True):
     """The parts of a run of MLPerf's size that the hook reads."""
     config = parse(
         ["x", "--dataset_path=d", "--preset=mlperf", "--seed=1", f"--mlperf_log={log}", *flags],
-        *("dcnv2", dcnv2.DEFAULTS),
+        DCNV2,
     )
     config = presets.apply(config, lambda: None, config.explicit)
     batch_size = config.run.batch_size
@@ -189,7 +190,7 @@ def test_other_ranks(tmp_path):
 )
 def test_flags(flag, message):
     with pytest.raises(ValueError, match=message):
-        parse(["x", "--dataset_path=d", "--mlperf_log=l", flag], "dcnv2", dcnv2.DEFAULTS)
+        parse(["x", "--dataset_path=d", "--mlperf_log=l", flag], DCNV2)
 
 
 def test_errors(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import config as configuration
 import main as entry
 from dataloading.spec.feature_spec import FeatureSpec
 from recipes.from_flags import load_feature_spec
+from recipes.registry import DLRM
 from tests.recipes.test_entry_scripts import TINY, in_process, tiny
 
 __all__ = ["tiny"]  # a fixture
@@ -60,7 +61,7 @@ def test_wrong_paths_without_tensorflow(tiny, tmp_path, run_script):
 def test_data_set_in_folder_of_nvidia(tiny, tmp_path):
     """NVIDIA's preparation of 2022 writes to binary_dataset; its commands name the folder above."""
     (tmp_path / "binary_dataset").symlink_to(tiny)
-    config = configuration.parse(["dlrm.py", f"--dataset_path={tmp_path}"], "dlrm")
+    config = configuration.parse(["dlrm.py", f"--dataset_path={tmp_path}"], DLRM)
     assert load_feature_spec(config) == FeatureSpec.from_yaml(tiny / "feature_spec.yaml")
 
 
@@ -89,8 +90,8 @@ def test_unwritable_predictions_without_tensorflow(tiny, tmp_path, run_script):
 def test_one_check_per_machine(launcher, code, run_script):
     """The others connect, and are ended by the launcher."""
     script = (
-        "import config, main; from training import setup\n"
-        "parsed = config.parse(['dlrm.py', '--dataset_path=nowhere'], 'dlrm')\n"
+        "import config, main; from training import setup; from recipes.registry import DLRM\n"
+        "parsed = config.parse(['dlrm.py', '--dataset_path=nowhere'], DLRM)\n"
         "try: print(setup.check_paths(parsed))\n"
         "except ValueError: print(main.USER_ERROR)"
     )

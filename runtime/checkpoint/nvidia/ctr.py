@@ -110,7 +110,7 @@ def write(
         ValueError: The checkpoint is of another model than DLRM and DCNv2.
     """
     recipe, flags = index.description.get("recipe"), index.description["model_flags"]
-    if recipe not in ("dlrm", "dcnv2"):
+    if "interaction" not in flags:
         raise ValueError(f"expected a checkpoint of dlrm.py or dcnv2.py, got one of {recipe}")
     parts = [name for name, value in _WITHOUT_PARTS.items() if flags.get(name, value) != value]
     entries = index.weights

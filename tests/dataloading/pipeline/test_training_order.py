@@ -8,8 +8,7 @@ from config import parse
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from dataloading.transcribe import main as transcribe
-from recipes import ctr, sequential
-from sim import DEFAULTS as SIM_DEFAULTS
+from recipes.registry import DLRM, SIM
 from tests import sequence_data
 
 NUM_SAMPLES = 60
@@ -47,11 +46,11 @@ def opened(folder, data_set, *flags):
     command_line += ["--seed=1", *flags]
     spec = FeatureSpec.from_yaml(folder / "feature_spec.yaml")
     if data_set == "histories":
-        config = parse(command_line, "sim", SIM_DEFAULTS)
-        train, evaluated, _ = sequential.open_data(config, spec, World())
+        config = parse(command_line, SIM)
+        train, evaluated, _ = SIM.family.open_data(config, spec, World())
     else:
-        config = parse([*command_line, f"--dataset_type={data_set}"], "dlrm")
-        train, evaluated = ctr.open_data(config, spec, World())
+        config = parse([*command_line, f"--dataset_type={data_set}"], DLRM)
+        train, evaluated = DLRM.family.open_data(config, spec, World())
     return train, evaluated
 
 

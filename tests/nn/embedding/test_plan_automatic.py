@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 import config as configuration
 from dataloading.generate_feature_spec import VARIANTS
 from dataloading.synthetic.rows import synthetic_spec
-from recipes import ctr
+from recipes.from_flags import make_plan
+from recipes.registry import DLRM
 from runtime.hardware.memory import RankMemory
 
 GIB = 2**30
@@ -30,11 +31,11 @@ def published(ranks, memory, *, dim=128, recipe="dlrm", variant="criteo_t0_synth
     """The plan of a published model without any flag of the plan, and the seconds that it took."""
     if recipe == "dcnv2":
         flags = {"interaction": "cross", "optimizer": "adam", **flags}
-    config = configuration.Config("dlrm").replace(
+    config = configuration.Config(DLRM).replace(
         dataset_type="synthetic", embedding_dim=str(dim), bottom_mlp_dims=(512, 256, dim), **flags
     )
     started = time.process_time()
-    result = ctr.make_plan(config, synthetic_spec(VARIANTS[variant]), ranks, memory)
+    result = make_plan(config, synthetic_spec(VARIANTS[variant]), ranks, memory)
     return result, time.process_time() - started
 
 

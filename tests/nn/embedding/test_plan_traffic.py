@@ -18,7 +18,8 @@ from embedding_testing.plans import plan_of
 
 import config as configuration
 from dataloading.synthetic.rows import synthetic_spec
-from recipes import ctr
+from recipes.ranking import model as ranking
+from recipes.registry import DLRM
 
 
 def tables(*shapes):
@@ -163,11 +164,11 @@ def test_tables_without_features():
     ],
 )
 def test_number_of_dense_weights(flags):
-    from nn.ctr.model import CTRModel
+    from nn.ranking.model import CTRModel
 
     flags = dict(flags)
     rows, num_numerical = flags.pop("cardinalities", [9, 7, 5]), flags.pop("num_numerical", 3)
-    config = configuration.Config("dlrm").replace(
+    config = configuration.Config(DLRM).replace(
         dataset_type="synthetic",
         embedding_dim="4",
         bottom_mlp_dims=(6, 4),
@@ -176,9 +177,9 @@ def test_number_of_dense_weights(flags):
     )
     spec = synthetic_spec(rows, num_numerical=num_numerical)
     interaction = "cross" if config.model.interaction == "cross" else "dot_tensorflow"
-    model = CTRModel(ctr.model_config(config, spec, interaction))
+    model = CTRModel(ranking.model_config(config, spec, interaction))
     weights = sum(v.shape.num_elements() for v in model.dense_variables)
-    assert ctr.model_config(config, spec).num_dense_weights == weights
+    assert ranking.model_config(config, spec).num_dense_weights == weights
 
 
 SIXTEEN = plan_of(tables(*[(10, 128)] * 16), 16, global_batch_size=16_000)

@@ -12,8 +12,8 @@ from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import write_dataset
 from dataloading.synthetic.rows import synthetic_spec
 from recipes import api
+from recipes.baseline import comparison
 from recipes.baseline.__main__ import main
-from recipes.baseline.comparison import click_task
 from recipes.registry import DLRM
 
 MODELS = ["constant", "popularity", "logistic regression", "LightGBM"]
@@ -57,7 +57,7 @@ def test_comparison_after_a_training(data_set, tmp_path, capfd):
 
 def test_metrics_of_the_test_rows(data_set):
     """Metrics of scikit-learn for the predictions of the popularity."""
-    task = click_task(FeatureSpec.from_yaml(data_set / "feature_spec.yaml"), 10_000)
+    task = comparison.task(FeatureSpec.from_yaml(data_set / "feature_spec.yaml"), None, 10_000)
     row = task.models[1]()
     feature = row.settings.split()[3].rstrip(",")
     ids, labels = (
@@ -96,7 +96,7 @@ def test_refused_flags(flags, message, data_set):
     flags = {"dataset_path": data_set, "save_checkpoint_path": "model", **flags}
     names = [f"--{name}={value}" for name, value in flags.items() if value]
     with pytest.raises(ValueError, match=message):
-        configuration.parse(["dlrm", "--baseline", *names], "dlrm", DLRM.defaults)
+        configuration.parse(["dlrm", "--baseline", *names], DLRM)
 
 
 def test_labels_of_one_class(tmp_path, capsys):

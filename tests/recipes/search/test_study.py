@@ -14,7 +14,9 @@ SPACE = [Parameter("rate", "log", (1e-3, 1.0)), Parameter("width", "choice", ("8
 
 def study(tmp_path, metric="auc", **description):
     description = {"recipe": "dlrm", "metric": metric, **description}
-    return Study("clicks", tmp_path / "study.db", SPACE, description, Goal(metric))
+    return Study(
+        "clicks", tmp_path / "study.db", SPACE, description, Goal(metric), {"metric": "auc"}
+    )
 
 
 def end(study, *metrics):

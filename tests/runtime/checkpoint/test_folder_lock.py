@@ -12,6 +12,7 @@ import pytest
 from distributed_embeddings.collectives import World
 
 from config import parse
+from recipes.registry import DLRM
 from runtime.checkpoint import Folder, lock
 from runtime.checkpoint.resume import find
 
@@ -130,5 +131,5 @@ def test_wait_at_the_start(tmp_path, monkeypatch, flags, ranks, wait_s):
         def gather_objects(self, value, name="objects"):
             return [None if name == "checkpoint.mark" else value] * ranks
 
-    find(parse([*argv, "--rank_timeout_s", "100"], "dlrm"), Several(size=ranks))
+    find(parse([*argv, "--rank_timeout_s", "100"], DLRM), Several(size=ranks))
     assert requests == [wait_s]

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from runtime.logs.dlll import LogNames, log_names
+from recipes.collaborative.family import log_names
+from runtime.logs.dlll import LogNames
 from runtime.logs.run_logger import RunLogger, readable
 
 
@@ -308,6 +309,6 @@ def test_lines_of_dllogger_on_stdout(tmp_path, capsys):
 
 def test_accuracy_of_ncf():
     """NVIDIA's `best_accuracy` is a hit rate; the best value of another `--metric` has its name."""
-    names = log_names("ncf", "train", "test", "hr@10").summary
+    names = log_names("train", "test", "hr@10").summary
     assert names["best_hr@10"] == "best_accuracy"
-    assert "best_accuracy" not in log_names("ncf", "train", "test", "ndcg@10").summary.values()
+    assert "best_accuracy" not in log_names("train", "test", "ndcg@10").summary.values()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import numpy as np
 from distributed_embeddings.collectives import World
 from numpy.typing import NDArray
 
-from config import Config, OptimizerConfig
+from config import Config
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.history_channels import (
     POSITIVE_CHANNEL,
@@ -21,17 +20,20 @@ from dataloading.spec.history_channels import (
 )
 from recipes import from_flags
 from recipes.recipe import METRICS, Evaluator, Goal, Recipe
+from recipes.recommendation import Recommendation, SeenItems, user_ids
+from recipes.sequential.model import (
+    build_model,
+    model_config,
+    needs_negatives,
+    optimizer_config,
+)
 from runtime.hardware.device import Device
-from runtime.hardware.memory import RankMemory
 
 if TYPE_CHECKING:
-    from distributed_embeddings.planner import Plan
-
     from dataloading.histories.dataset import SequenceDataset
     from nn.metrics.group_metrics import Grouping
     from nn.sequence.config import SequenceModelConfig
     from nn.sequence.model import SequenceModel
-    from recipes.recommendation import Recommendation
 
 # Bytes that forward and backward pass of DIEN's block keep per number of a sample's history: 0.41
 # MiB per sample were measured with 100 steps of 32 numbers.
@@ -54,9 +56,8 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
     from nn.sequence.loss import sequence_loss
 
     shape = model_config(config, spec)
-    plan = make_plan(config, spec, world.size, device.memory)
     optimizer, is_nvidia = optimizer_config(config), shape.variant == NVIDIA
-    model = build_model(config, spec, world, device, plan)
+    model = build_model(config, spec, world, device)
     train, valid, evaluated_train, recommendation = None, None, None, None
     if config.run.mode == "recommend":
         recommendation = _recommendation(config, spec, model, world)
@@ -88,7 +89,7 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
             "parameters": model.num_parameters,
         },
         notes=(
-            plan.memory_note,
+            model.embedding.plan.memory_note,
             *_memory_notes(config, shape, train, world),
             from_flags.note_test_split(
                 config.run.mode, spec, valid, "prepare the data with --validation_event"
@@ -104,15 +105,102 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
     )
 
 
-def build_model(
-    config: Config, spec: fs.FeatureSpec, world: World, device: Device, plan: Plan | None = None
-) -> SequenceModel:
-    """Returns the untrained model alone, which needs no samples."""
-    from nn.sequence.model import SequenceModel
+def _grouping(config: Config, spec: fs.FeatureSpec) -> Grouping | None:
+    """Returns the groups of samples by `--group_column`; None without it."""
+    if config.evaluation.group_column is None:
+        return None
+    channels = sequence_channels(spec, with_labels=True, with_negatives=False)
+    groups = {"user": channels.user, "target": channels.target}
+    return from_flags.grouping(config, spec, groups, [*channels.user, *channels.target])
 
-    plan = plan or make_plan(config, spec, world.size, device.memory)
-    arguments = from_flags.model_arguments(config, device, world)
-    return SequenceModel(model_config(config, spec), plan=plan, **arguments)
+
+def _memory_notes(
+    config: Config,
+    shape: SequenceModelConfig,
+    train: SequenceDataset | None,
+    world: World,
+) -> Iterator[str]:
+    """Yields notes on the memory that steps take."""
+    if train is None:
+        return
+    steps = shape.history_length - shape.short_start
+    samples = -(-config.run.batch_size // world.size)
+    gib = samples * steps * shape.state_dim * STATE_BYTES / 2**30
+    if shape.model_type in ("sim", "dien") and gib >= 1:
+        yield (
+            f"the recurrences over {steps} steps keep about {gib:.0f} GiB for the backward pass in "
+            "each process; a smaller --global_batch_size takes less"
+        )
+
+
+def _loss_terms(shape: SequenceModelConfig) -> list[str]:
+    """Returns the names of the terms of the model's loss (`nn.sequence.loss`)."""
+    if shape.variant == "nvidia":  # its log has the terms of a sum only
+        return ["classification_loss", "dien_aux_loss"] if shape.num_negatives else []
+    names = ["classification_loss"]
+    if shape.num_negatives:
+        names.append("dien_aux_loss")
+    if (shape.model_type, shape.gsu) == ("sim", "soft"):
+        names.append("gsu_loss")
+    return names
+
+
+def open_data(
+    config: Config, spec: fs.FeatureSpec, world: World
+) -> tuple[SequenceDataset | None, SequenceDataset | None, SequenceDataset | None]:
+    """Opens the samples to train on, those to evaluate, and training samples to evaluate."""
+    from dataloading.histories.dataset import SequenceDataset
+
+    data, run, train, evaluated_train = config.data, config.run, None, None
+
+    def load(split: str, batch_size: int | None, **options: Any) -> SequenceDataset:
+        assert batch_size is not None
+        prebatch_size = data.prebatch_train_size if split == fs.TRAIN else data.prebatch_test_size
+        return SequenceDataset(
+            spec,
+            split,
+            batch_size,
+            rank=world.rank,
+            world_size=world.size,
+            parallel_reads=data.num_parallel_calls or max(2, len(os.sched_getaffinity(0)) // 2),
+            prebatch_size=prebatch_size or None,
+            **options,
+        )
+
+    if run.mode == "train":
+        train = load(
+            fs.TRAIN,
+            run.batch_size,
+            with_negatives=needs_negatives(config),
+            shuffle=data.shuffle,
+            seed=run.seed,
+            redraws_negatives=True,
+            prefetch_batches=data.prefetch_batches,
+            drop_remainder=data.drop_remainder,
+            repeat_count=data.repeat_count,
+        )
+        if config.evaluation.benchmark or not config.evaluation.evals_per_epoch:
+            return train, None, None
+    split = from_flags.evaluation_split(data.eval_mapping, run.mode, spec)
+    options = {"prefetch_batches": data.prefetch_test_size, "with_negatives": False}
+    has_labels = run.mode != "predict"
+    valid = load(split, run.valid_batch_size, with_labels=has_labels, **options)
+    if run.mode == "train" and config.evaluation.evaluate_training_rows and split != fs.TRAIN:
+        evaluated_train = load(fs.TRAIN, run.valid_batch_size, **options)
+    return train, valid, evaluated_train
+
+
+def _tables_of_histories(spec: fs.FeatureSpec) -> dict[str, str]:
+    """Returns the feature of the target item whose ids each feature of a history has."""
+    histories = (
+        spec.channel_spec.get(name, ()) for name in (POSITIVE_CHANNEL, fs.NEGATIVE_CHANNEL)
+    )
+    targets = spec.channel(TARGET_CHANNEL)
+    return {
+        feature: target
+        for features in histories
+        for feature, target in zip(features, targets, strict=False)
+    }
 
 
 def _recommendation(
@@ -125,8 +213,7 @@ def _recommendation(
     from dataloading.histories.dataset import row_reader
     from nn.sequence.candidates import CandidateScorer
     from nn.top_items import TopItemSearch
-    from recipes.encoder.original_ids import original_ids
-    from recipes.recommendation import Recommendation, SeenItems, user_ids
+    from recipes.original_ids import original_ids
 
     channels = sequence_channels(spec, with_labels=False, with_negatives=False)
     split = from_flags.evaluation_split(config.data.eval_mapping, config.run.mode, spec)
@@ -166,188 +253,3 @@ def _recommendation(
         excluded=seen,
         notes=(user_note, item_note),
     )
-
-
-def _tables_of_histories(spec: fs.FeatureSpec) -> dict[str, str]:
-    """Returns the feature of the target item whose ids each feature of a history has."""
-    histories = (
-        spec.channel_spec.get(name, ()) for name in (POSITIVE_CHANNEL, fs.NEGATIVE_CHANNEL)
-    )
-    targets = spec.channel(TARGET_CHANNEL)
-    return {
-        feature: target
-        for features in histories
-        for feature, target in zip(features, targets, strict=False)
-    }
-
-
-def _grouping(config: Config, spec: fs.FeatureSpec) -> Grouping | None:
-    """Returns the groups of samples by `--group_column`; None without it."""
-    if config.evaluation.group_column is None:
-        return None
-    channels = sequence_channels(spec, with_labels=True, with_negatives=False)
-    groups = {"user": channels.user, "target": channels.target}
-    return from_flags.grouping(config, spec, groups, [*channels.user, *channels.target])
-
-
-def _needs_negatives(config: Config) -> bool:
-    """Returns whether negative histories are read: only the auxiliary loss uses them."""
-    return config.run.mode == "train" and config.sequence.model_type in ("sim", "dien")
-
-
-def _memory_notes(
-    config: Config,
-    shape: SequenceModelConfig,
-    train: SequenceDataset | None,
-    world: World,
-) -> Iterator[str]:
-    """Yields notes on the memory that steps take."""
-    if train is None:
-        return
-    steps = shape.history_length - shape.short_start
-    samples = -(-config.run.batch_size // world.size)
-    gib = samples * steps * shape.state_dim * STATE_BYTES / 2**30
-    if shape.model_type in ("sim", "dien") and gib >= 1:
-        yield (
-            f"the recurrences over {steps} steps keep about {gib:.0f} GiB for the backward pass in "
-            "each process; a smaller --global_batch_size takes less"
-        )
-
-
-def _loss_terms(shape: SequenceModelConfig) -> list[str]:
-    """Returns the names of the terms of the model's loss (`nn.sequence.loss`)."""
-    if shape.variant == "nvidia":  # its log has the terms of a sum only
-        return ["classification_loss", "dien_aux_loss"] if shape.num_negatives else []
-    names = ["classification_loss"]
-    if shape.num_negatives:
-        names.append("dien_aux_loss")
-    if (shape.model_type, shape.gsu) == ("sim", "soft"):
-        names.append("gsu_loss")
-    return names
-
-
-def model_config(config: Config, spec: fs.FeatureSpec) -> SequenceModelConfig:
-    """Returns the shape of the model from the flags and the data set."""
-    from nn.sequence.config import SequenceModelConfig
-
-    sequence = config.sequence
-    channels = sequence_channels(
-        spec, with_labels=config.run.mode != "predict", with_negatives=_needs_negatives(config)
-    )
-    if not config.model.embedding_dim.strip().isdigit():
-        raise ValueError(
-            "--embedding_dim of a sequential model is one integer, got "
-            f"{config.model.embedding_dim!r}: the vectors of an item are compared with each other"
-        )
-    long_length = sequence.long_seq_length
-    if sequence.model_type == "sim" and long_length >= channels.history_length:
-        raise ValueError(
-            f"--long_seq_length {long_length} leaves nothing for the short history: {spec.origin} "
-            f"has histories of {channels.history_length}; give less, or use --model_type dien"
-        )
-    return SequenceModelConfig(
-        model_type=sequence.model_type,
-        user_features=channels.user,
-        user_cardinalities=tuple(num_ids(spec, feature) for feature in channels.user),
-        item_features=channels.target,
-        item_cardinalities=tuple(num_ids(spec, feature) for feature in channels.target),
-        embedding_dim=int(config.model.embedding_dim),
-        history_length=channels.history_length,
-        long_seq_length=long_length,
-        stage_one_mlp_dims=sequence.stage_one_mlp_dims,
-        stage_two_mlp_dims=sequence.stage_two_mlp_dims,
-        aux_mlp_dims=sequence.aux_mlp_dims,
-        top_k=sequence.gsu_top_k,
-        gsu=sequence.gsu,
-        attention=sequence.din_attention,
-        history_product=sequence.history_product,
-        user_dropout_rate=sequence.user_dropout_rate,
-        dropout_rate=max(0.0, config.model.dropout_rate),
-        variant=config.model.variant,
-    )
-
-
-def optimizer_config(config: Config) -> OptimizerConfig:
-    """Returns the flags of the optimizers; Adam of `--variant nvidia` moves all rows of tables."""
-    flags = config.optimizer
-    is_dense = config.model.variant == "nvidia" and flags.optimizer == "adam"
-    if is_dense and flags.embedding_optimizer == "auto":
-        return dataclasses.replace(flags, embedding_optimizer="adam")
-    return flags
-
-
-def report_plan(config: Config, spec: fs.FeatureSpec) -> str:
-    """Returns the sharding plan for `--plan_world_size` ranks."""
-    from nn.embedding_model import dense_bytes
-    from nn.sequence.model import SequenceModel
-
-    plan = make_plan(config, spec, config.distribution.plan_world_size)
-    shape = model_config(config, spec)
-    one_row_each = dataclasses.replace(
-        shape,
-        user_cardinalities=(1,) * len(shape.user_features),
-        item_cardinalities=(1,) * len(shape.item_features),
-    )
-    return from_flags.describe_plan(config, plan, dense_bytes(lambda: SequenceModel(one_row_each)))
-
-
-def make_plan(
-    config: Config, spec: fs.FeatureSpec, world_size: int, memory: RankMemory | None = None
-) -> Plan:
-    """Returns the sharding plan that training follows and `--plan_only` prints."""
-    from nn.sequence.config import embedding_tables, hotnesses
-
-    shape = model_config(config, spec)
-    config = dataclasses.replace(config, optimizer=optimizer_config(config))
-    use = from_flags.TableUse(
-        embedding_tables(shape),
-        hotness=hotnesses(shape),
-        has_wide_ids=max(shape.user_cardinalities + shape.item_cardinalities) > 2**31,
-        is_pooled=False,
-    )
-    return from_flags.plan_tables(config, use, world_size, memory)
-
-
-def open_data(
-    config: Config, spec: fs.FeatureSpec, world: World
-) -> tuple[SequenceDataset | None, SequenceDataset | None, SequenceDataset | None]:
-    """Opens the samples to train on, those to evaluate, and training samples to evaluate."""
-    from dataloading.histories.dataset import SequenceDataset
-
-    data, run, train, evaluated_train = config.data, config.run, None, None
-
-    def load(split: str, batch_size: int | None, **options: Any) -> SequenceDataset:
-        assert batch_size is not None
-        prebatch_size = data.prebatch_train_size if split == fs.TRAIN else data.prebatch_test_size
-        return SequenceDataset(
-            spec,
-            split,
-            batch_size,
-            rank=world.rank,
-            world_size=world.size,
-            parallel_reads=data.num_parallel_calls or max(2, len(os.sched_getaffinity(0)) // 2),
-            prebatch_size=prebatch_size or None,
-            **options,
-        )
-
-    if run.mode == "train":
-        train = load(
-            fs.TRAIN,
-            run.batch_size,
-            with_negatives=_needs_negatives(config),
-            shuffle=data.shuffle,
-            seed=run.seed,
-            redraws_negatives=True,
-            prefetch_batches=data.prefetch_batches,
-            drop_remainder=data.drop_remainder,
-            repeat_count=data.repeat_count,
-        )
-        if config.evaluation.benchmark or not config.evaluation.evals_per_epoch:
-            return train, None, None
-    split = from_flags.evaluation_split(data.eval_mapping, run.mode, spec)
-    options = {"prefetch_batches": data.prefetch_test_size, "with_negatives": False}
-    has_labels = run.mode != "predict"
-    valid = load(split, run.valid_batch_size, with_labels=has_labels, **options)
-    if run.mode == "train" and config.evaluation.evaluate_training_rows and split != fs.TRAIN:
-        evaluated_train = load(fs.TRAIN, run.valid_batch_size, **options)
-    return train, valid, evaluated_train

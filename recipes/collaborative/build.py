@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,20 +13,17 @@ from config import Config
 from dataloading.interactions.candidate_rules import list_length_key
 from dataloading.spec import feature_spec as fs
 from recipes import from_flags
+from recipes.collaborative.model import build_model, model_config
 from recipes.recipe import METRICS, Goal, Recipe
+from recipes.recommendation import Recommendation, SeenItems, user_ids
 from runtime import checkpoint
 from runtime.cluster.distributed import run_on_all_ranks
 from runtime.hardware.device import Device
-from runtime.hardware.memory import RankMemory
 
 if TYPE_CHECKING:
-    from distributed_embeddings.planner import Plan
-
     from dataloading.interactions.candidates import CandidateDataset
     from dataloading.interactions.sampled import SampledInteractions
-    from nn.ncf.config import NCFConfig
     from nn.ncf.model import NCFModel
-    from recipes.recommendation import Recommendation
 
 # Seed of negatives that are drawn for an evaluation: equal in all runs, so that models can be
 # compared.
@@ -51,8 +47,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         spec = _drawn_spec(config, world)
     assert spec is not None
     shape = model_config(config, spec)
-    plan = make_plan(config, spec, world.size, device.memory)
-    model = build_model(config, spec, world, device, plan)
+    model = build_model(config, spec, world, device)
     reads_samples = not batch_sizes and config.run.mode != "recommend"
     train, valid = open_data(config, spec, world) if reads_samples else (None, None)
     recommendation = None
@@ -77,7 +72,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
             "parameters": model.num_parameters,
         },
         notes=(
-            plan.memory_note,
+            model.embedding.plan.memory_note,
             from_flags.note_test_split(
                 config.run.mode, spec, valid, "prepare the data with --validation"
             ),
@@ -97,78 +92,6 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         kept=from_flags.kept_columns(config, spec, valid, world),
         recommendation=recommendation,
     )
-
-
-def build_model(
-    config: Config, spec: fs.FeatureSpec, world: World, device: Device, plan: Plan | None = None
-) -> NCFModel:
-    """Returns the untrained model alone, which needs no samples."""
-    from nn.ncf.model import NCFModel
-
-    plan = plan or make_plan(config, spec, world.size, device.memory)
-    arguments = from_flags.model_arguments(config, device, world)
-    return NCFModel(model_config(config, spec), plan=plan, **arguments)
-
-
-def _recommendation(
-    config: Config, spec: fs.FeatureSpec, model: NCFModel, world: World
-) -> Recommendation:
-    """Returns the users of `--users` and the search of their items."""
-    from dataloading.interactions.stored import touched_keys
-    from nn.top_items import TopItemSearch
-    from recipes.encoder.original_ids import original_ids
-    from recipes.recommendation import Recommendation, SeenItems, user_ids
-
-    (user,), (item,) = (spec.channel(channel) for channel in (fs.USER_CHANNEL, fs.ITEM_CHANNEL))
-    (users, user_note), (items, item_note) = (
-        original_ids(spec, name, spec.cardinality(name)) for name in (user, item)
-    )
-    ids = user_ids(config, user, users)
-    candidates = items.ids
-    seen = None
-    if config.recommendation.exclude_seen:
-        seen = SeenItems(touched_keys(spec, fs.TRAIN), len(items), ids, candidates)
-
-    def score(users: Any, places: Any) -> Any:
-        return model.pair_logits(model.vectors_of(users, places + items.first_id))
-
-    return Recommendation(
-        users=ids,
-        user_values=users,
-        item_values=items,
-        count=config.recommendation.top,
-        candidates=candidates,
-        search=TopItemSearch(score, len(candidates), config.recommendation.top, world),
-        inputs=lambda numbers: ids[numbers].astype(np.int32),
-        excluded=seen,
-        notes=(user_note, item_note),
-    )
-
-
-def _drawn_spec(config: Config, world: World) -> fs.FeatureSpec:
-    """Returns the feature spec of users and items that are drawn for `--batch_sizes`."""
-    if world.size > 1:
-        raise ValueError(
-            f"--batch_sizes measures one process, got {world.size}: start it without horovodrun"
-        )
-    flags = config.collaborative
-    counts = {"user": "n_users", "item": "n_items"}
-    cardinalities = {"user": flags.n_users, "item": flags.n_items}
-    if path := config.checkpoint.restore_checkpoint_path:
-        for name, entry in checkpoint.describe(
-            checkpoint.resolve(checkpoint.best_of(path))
-        ).weights.items():
-            kind = name.rpartition("_")[2]
-            if name.startswith("sparse/") and counts.get(kind, name) not in config.explicit:
-                cardinalities[kind] = entry.shape[0]
-    content = {
-        "feature_spec": {
-            kind: {"dtype": "int32", "cardinality": cardinalities[kind]} for kind in counts
-        },
-        "source_spec": {},
-        "channel_spec": {fs.USER_CHANNEL: ["user"], fs.ITEM_CHANNEL: ["item"]},
-    }
-    return fs.FeatureSpec.from_dict(content, ".", origin="drawn users and items")
 
 
 def _export_weights(folder: Path) -> str:
@@ -213,57 +136,10 @@ def _pretrained(config: Config, model: Any, world: World) -> Callable[[], str] |
     return start
 
 
-def model_config(config: Config, spec: fs.FeatureSpec) -> NCFConfig:
-    """Returns the shape of the model from the flags and the data set."""
-    from nn.ncf.config import NCFConfig
-
-    flags = config.collaborative
-    (users,), (items,) = (
-        spec.cardinalities(channel) for channel in (fs.USER_CHANNEL, fs.ITEM_CHANNEL)
-    )
-    return NCFConfig(
-        model_type=flags.model_type,
-        num_users=users,
-        num_items=items,
-        factors=flags.factors,
-        layers=flags.layers,
-        dropout=flags.dropout,
-    )
-
-
-def report_plan(config: Config, spec: fs.FeatureSpec) -> str:
-    """Returns the sharding plan for `--plan_world_size` ranks."""
-    from nn.embedding_model import dense_bytes
-    from nn.ncf.model import NCFModel
-
-    plan = make_plan(config, spec, config.distribution.plan_world_size)
-    one_row_each = dataclasses.replace(model_config(config, spec), num_users=1, num_items=1)
-    return from_flags.describe_plan(config, plan, dense_bytes(lambda: NCFModel(one_row_each)))
-
-
-def make_plan(
-    config: Config, spec: fs.FeatureSpec, world_size: int, memory: RankMemory | None = None
-) -> Plan:
-    """Returns the sharding plan that training follows and `--plan_only` prints."""
-    from nn.ncf.config import embedding_tables
-
-    shape = model_config(config, spec)
-    tables = embedding_tables(shape)
-    use = from_flags.TableUse(
-        tables,
-        hotness=[1] * len(tables),
-        has_wide_ids=False,  # dataloading/interactions/stored.py allows ids of int32 only
-        is_pooled=False,
-        # Each row of a table is looked up at most once per rank.
-        max_samples=world_size * max(shape.num_users, shape.num_items),
-    )
-    return from_flags.plan_tables(config, use, world_size, memory)
-
-
 def open_data(
     config: Config, spec: fs.FeatureSpec, world: World
 ) -> tuple[SampledInteractions | None, CandidateDataset | None]:
-    """Opens the interactions to train on and the candidate lists to evaluate; see `ctr`."""
+    """Opens the interactions to train on and the candidate lists to evaluate."""
     from dataloading.interactions.candidates import CandidateDataset
     from dataloading.interactions.sampled import SampledInteractions
 
@@ -308,3 +184,63 @@ def num_negatives(config: Config, spec: fs.FeatureSpec, split: str) -> int | Non
     length = spec.metadata.get(list_length_key(split))
     stores_fewer = isinstance(length, int) and length - 1 < count
     return None if stores_fewer and "valid_negative" not in config.explicit else count
+
+
+def _drawn_spec(config: Config, world: World) -> fs.FeatureSpec:
+    """Returns the feature spec of users and items that are drawn for `--batch_sizes`."""
+    if world.size > 1:
+        raise ValueError(
+            f"--batch_sizes measures one process, got {world.size}: start it without horovodrun"
+        )
+    flags = config.collaborative
+    counts = {"user": "n_users", "item": "n_items"}
+    cardinalities = {"user": flags.n_users, "item": flags.n_items}
+    if path := config.checkpoint.restore_checkpoint_path:
+        for name, entry in checkpoint.describe(
+            checkpoint.resolve(checkpoint.best_of(path))
+        ).weights.items():
+            kind = name.rpartition("_")[2]
+            if name.startswith("sparse/") and counts.get(kind, name) not in config.explicit:
+                cardinalities[kind] = entry.shape[0]
+    content = {
+        "feature_spec": {
+            kind: {"dtype": "int32", "cardinality": cardinalities[kind]} for kind in counts
+        },
+        "source_spec": {},
+        "channel_spec": {fs.USER_CHANNEL: ["user"], fs.ITEM_CHANNEL: ["item"]},
+    }
+    return fs.FeatureSpec.from_dict(content, ".", origin="drawn users and items")
+
+
+def _recommendation(
+    config: Config, spec: fs.FeatureSpec, model: NCFModel, world: World
+) -> Recommendation:
+    """Returns the users of `--users` and the search of their items."""
+    from dataloading.interactions.stored import touched_keys
+    from nn.top_items import TopItemSearch
+    from recipes.original_ids import original_ids
+
+    (user,), (item,) = (spec.channel(channel) for channel in (fs.USER_CHANNEL, fs.ITEM_CHANNEL))
+    (users, user_note), (items, item_note) = (
+        original_ids(spec, name, spec.cardinality(name)) for name in (user, item)
+    )
+    ids = user_ids(config, user, users)
+    candidates = items.ids
+    seen = None
+    if config.recommendation.exclude_seen:
+        seen = SeenItems(touched_keys(spec, fs.TRAIN), len(items), ids, candidates)
+
+    def score(users: Any, places: Any) -> Any:
+        return model.pair_logits(model.vectors_of(users, places + items.first_id))
+
+    return Recommendation(
+        users=ids,
+        user_values=users,
+        item_values=items,
+        count=config.recommendation.top,
+        candidates=candidates,
+        search=TopItemSearch(score, len(candidates), config.recommendation.top, world),
+        inputs=lambda numbers: ids[numbers].astype(np.int32),
+        excluded=seen,
+        notes=(user_note, item_note),
+    )

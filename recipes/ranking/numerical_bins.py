@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from config import Config
-from config.flag import RANKING
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.data_set_files import ENCODER_FOLDER
 
@@ -34,11 +33,9 @@ def count_bins(config: Config, spec: fs.FeatureSpec) -> int:
     return max(len(column) - 1 for column in edges)
 
 
-def exist(config: Config, spec: fs.FeatureSpec) -> bool:
-    """Returns whether a ranking model of the data set can have bins (`--preset small`)."""
-    if config.flag_set not in RANKING or not spec.channel(fs.NUMERICAL_CHANNEL):
-        return False
-    return _read_edges(spec) is not None
+def exist(spec: fs.FeatureSpec) -> bool:
+    """Returns whether a model of the data set can have bins (`--preset small`)."""
+    return bool(spec.channel(fs.NUMERICAL_CHANNEL)) and _read_edges(spec) is not None
 
 
 def edges_of_numbers(config: Config, spec: fs.FeatureSpec) -> list[NDArray[np.float32]] | None:

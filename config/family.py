@@ -1,0 +1,102 @@
+"""What config and the packages above it know of recipes: `Family` and `Definition`."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from config.flag import Values
+from config.sections.optimizer import check_weight_decay
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Family:
+    """Flags, presets, model and data of a kind of model; each is an object in `recipes/<family>`.
+
+    `config` are the flags of a run (`config.Config`), `spec` is the feature spec of its data set,
+    None for samples that are drawn from flags, and `shape` the sizes of a model.
+
+    Attributes:
+        reads: kind of data sets that it reads (`dataloading.spec.locate`).
+        parts: parts of the flags (`Rules.part`) that it has, next to the flags of all families.
+        untrained_modes: values of --mode that also run with random weights, of those that
+            otherwise need a checkpoint.
+        recommends_from_split: whether --mode recommend reads a split of the data set.
+        spell_out: (command line, program name first; names of the flags; aliases) -> the command
+            line with short forms of flags in full.
+        expand: (values by name, flags of the command line) -> the flags that the user sets by
+            flags that stand for them; their values are set.
+        implied: flags -> names of those that others replace, or whose values follow from others or
+            the data set; they are comments in the file of a run's flags.
+        check_weight_decay: raises ValueError for a decay that is too large for the rate.
+        terabyte_from: number of training samples from which on `--preset auto` is `terabyte`.
+        choose_small: (`presets.Selection`, number of training samples, `preset_facts`) sets the
+            flags of `--preset small`.
+        preset_facts: (config, spec) -> arguments of `choose_small` that the data set decides.
+        small: the rule by which `small` sets each flag, for `--help`.
+        benchmarks: further values of --preset, and what sets the flags of a `presets.Selection`.
+        build: (config, spec, world, device) -> `recipes.recipe.Recipe`, model and data of a run.
+        build_model: (config, spec, world, device) -> the untrained model alone.
+        model_config: (config, spec) -> shape.
+        table_use: (config, spec, shape, world size) -> `recipes.from_flags.TableUse`.
+        dense_bytes: shape -> bytes of the dense weights.
+        spec_of_data: (config, spec) -> feature spec of the samples.
+        open_data: (config, spec, world) -> samples to train on, samples to evaluate, and others.
+        default_metric: metric by which a search compares trainings without `--metric`.
+        evaluator: (config, model, data set) -> evaluator of a trained model; None: of clicks.
+        baseline: name of the module whose `task(spec, config, max_rows)` is the comparison of
+            simple models with a checkpoint.
+        check_baseline: raises ValueError if a package of the simple models is not installed.
+        serving: name of the module that splits a trained model for serving.
+    """
+
+    reads: str
+    parts: frozenset[str]
+    untrained_modes: tuple[str, ...] = ()
+    recommends_from_split: bool = False
+    spell_out: Callable[[list[str], set[str], Mapping[str, str]], list[str]] = (
+        lambda argv, names, aliases: argv
+    )
+    expand: Callable[[dict[str, Any], set[str]], set[str]] = lambda values, explicit: set()
+    implied: Callable[[Values], set[str]] = lambda flags: set()
+    check_weight_decay: Callable[[Values], None] = check_weight_decay
+    terabyte_from: int
+    choose_small: Callable[..., None]
+    preset_facts: Callable[[Any, Any], Mapping[str, Any]] = lambda config, spec: {}
+    small: Mapping[str, str]
+    benchmarks: Mapping[str, Callable[[Any], None]] = field(default_factory=dict)
+    build: Callable[..., Any]
+    build_model: Callable[..., Any]
+    model_config: Callable[..., Any]
+    table_use: Callable[..., Any]
+    dense_bytes: Callable[[Any], int]
+    spec_of_data: Callable[..., Any] = lambda config, spec: spec
+    open_data: Callable[..., tuple[Any, ...]]
+    default_metric: str = "auc"
+    evaluator: Callable[..., Any] | None = None
+    baseline: str
+    check_baseline: Callable[[], None] = lambda: None
+    serving: str
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A recipe.
+
+    Attributes:
+        name: name of the recipe, e.g. `dlrm`.
+        family: the family whose flags and presets it has.
+        defaults: flags whose default differs.
+        aliases: other name of a flag -> its name; with an equals sign in both, another word for a
+            value ("mode=test": "mode=eval").
+        log_names: (`--mode`, evaluated split or None, metric by which evaluations are compared) ->
+            `runtime.logs.dlll.LogNames`; None: values have our names.
+        build: as of the family, of a recipe with another model, which has no plan; None: that of
+            the family.
+    """
+
+    name: str
+    family: Family
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    log_names: Callable[[str, str | None, str], Any] | None = None
+    build: Callable[..., Any] | None = None

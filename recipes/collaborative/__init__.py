@@ -1,0 +1,1 @@
+"""Family of NCF: NeuMF, GMF and MLP."""

@@ -1,0 +1,173 @@
+"""NCF: models of interactions of users with items."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from config import Config
+from config.family import Definition, Family
+from config.flag import Values
+from dataloading.spec.locate import INTERACTIONS
+from recipes.collaborative import preset
+from recipes.collaborative.build import build, open_data
+from recipes.collaborative.model import build_model, dense_bytes_of, model_config, table_use
+from runtime.logs.dlll import LogNames
+
+if TYPE_CHECKING:
+    from nn.ncf.evaluator import HitRateEvaluator
+
+
+def _spell_out(argv: Sequence[str], names: set[str], aliases: Mapping[str, str]) -> list[str]:
+    """Returns the command line with the short forms of argparse in full.
+
+    These are values attached to a flag of one letter (`-e30`), and unambiguous beginnings of names
+    (`--learn 0.1`).
+    """
+    result = list(argv[:1])
+    for argument in argv[1:]:
+        dashes, name, value = re.findall(r"^(-{0,2})([^=]*)(.*)", argument, re.DOTALL)[0]
+        is_negation = name.startswith("no") and name[2:] in names
+        if name and dashes and name not in names and not is_negation:
+            matches = sorted(known for known in names if known.startswith(name))
+            if dashes == "-" and name[0] in aliases:
+                argument = f"-{name[0]}={argument[2:]}"
+            elif dashes == "--" and len({aliases.get(known, known) for known in matches}) == 1:
+                argument = f"--{matches[0]}{value}"
+        result.append(argument)
+    return result
+
+
+def _expand(values: dict[str, Any], explicit: set[str]) -> set[str]:
+    """Sets the flags that NCF's `--opt_level` and `--checkpoint_dir` stand for.
+
+    Returns:
+        The flags that the command line sets by them.
+    """
+    expanded = set()
+    if values["opt_level"] is not None:
+        if "amp" in explicit:
+            raise ValueError("--opt_level and --amp are aliases: pass only one of them")
+        values["amp"] = values["opt_level"] == "O2"
+        expanded.add("amp")
+    trains, folder = values["mode"] == "train", values["checkpoint_dir"]
+    name = "save_checkpoint_path" if trains else "restore_checkpoint_path"
+    by_default = "checkpoint_dir" not in explicit
+    is_overridden = name in explicit or values["resume"] not in (None, "auto")
+    # Modes that save nothing load --load_checkpoint_path, and a default folder only if it exists.
+    exists = not by_default or os.path.isdir(folder or "")
+    is_unused = not trains and (name in explicit or not exists)
+    if not folder or is_unused or (by_default and is_overridden):
+        values["checkpoint_dir"] = None
+        return expanded
+    if name in explicit:
+        raise ValueError(f"--checkpoint_dir and --{name} are aliases here: pass only one of them")
+    best = os.path.join(folder, "best")
+    values[name] = best if not trains and os.path.isdir(best) else folder
+    return expanded if by_default else {*expanded, name}
+
+
+def _implied(flags: Values) -> set[str]:
+    """Returns the flags that others replace, or whose values follow from others or the data."""
+    # Not passed, the last three depend on the data set or the checkpoint.
+    names = {"opt_level", *({"valid_negative", "n_users", "n_items"} - flags.explicit)}
+    if flags.value("checkpoint_dir"):
+        is_training = flags.value("mode") == "train"
+        names.add("save_checkpoint_path" if is_training else "restore_checkpoint_path")
+    return names
+
+
+_EPOCH_NAMES = {
+    "train_throughput": "train_throughput",
+    "epoch_s": "train_epoch_time",
+    "eval_throughput": "eval_throughput",
+    "evaluation_s": "validation_epoch_time",
+    "loss": "train_loss",
+}
+
+
+def log_names(mode: str, split: str | None, goal: str) -> LogNames:
+    """Returns the names of values in the log; see `config.family.Definition`."""
+    losses = {"loss": "train_loss", "log_loss": "validation_loss"}
+    kinds = (f"{kind}_{loop}_throughput" for loop in ("train", "eval") for kind in ("best", "mean"))
+    return LogNames(
+        step={"log_loss": "validation_loss"},
+        epoch={**_EPOCH_NAMES, "log_loss": "validation_loss"},
+        summary={
+            **losses,
+            **({f"best_{goal}": "best_accuracy"} if goal.startswith("hr@") else {}),
+            "time_to_best_s": "time_to_best_model",
+            "time_to_threshold_s": "time_to_target",
+        },
+        epoch_line=tuple(_EPOCH_NAMES),
+        further=("loss", "time_to_threshold_s", *kinds),
+    )
+
+
+def _evaluator(config: Config, model: Any, dataset: Any) -> HitRateEvaluator:
+    from nn.ncf.evaluator import HitRateEvaluator
+
+    return HitRateEvaluator(model, dataset, config.collaborative.topk)
+
+
+COLLABORATIVE = Family(
+    parts=frozenset({"collaborative", "recommendation"}),
+    untrained_modes=("eval",),  # random weights, as in the original recipe
+    spell_out=_spell_out,
+    expand=_expand,
+    implied=_implied,
+    terabyte_from=preset.TERABYTE_FROM,
+    choose_small=preset.choose_small,
+    small=preset.SMALL,
+    reads=INTERACTIONS,
+    build=build,
+    build_model=build_model,
+    model_config=model_config,
+    table_use=table_use,
+    dense_bytes=dense_bytes_of,
+    open_data=open_data,
+    default_metric="hit rate",
+    evaluator=_evaluator,
+    baseline="recipes.baseline.interactions",
+    serving="deployment.model.ncf",
+)
+
+NCF = Definition(
+    "ncf",
+    COLLABORATIVE,
+    {
+        "optimizer": "adam",
+        "learning_rate": 0.0045,
+        "beta1": 0.25,
+        "beta2": 0.5,
+        "epsilon": 1e-8,
+        "warmup_steps": 0,
+        "decay_steps": 0,
+        "epochs": 30,
+        "batch_size": 2**20,
+        "valid_batch_size": 2**20,
+        "amp": None,
+        "loss_scale": "dynamic",
+    },
+    {
+        "data": "dataset_path",
+        "feature_spec_file": "feature_spec",
+        "e": "epochs",
+        "b": "batch_size",
+        "f": "factors",
+        "n": "negative_samples",
+        "l": "learning_rate",
+        "k": "topk",
+        "s": "seed",
+        "t": "threshold",
+        "b1": "beta1",
+        "b2": "beta2",
+        "eps": "epsilon",
+        "load_checkpoint_path": "restore_checkpoint_path",
+        "checkpoint_path": "restore_checkpoint_path",
+        "mode=test": "mode=eval",
+    },
+    log_names,
+)

@@ -1,1 +1,0 @@
-"""Content of a data set's encoder that recipes read: original ids, bins of numbers."""

@@ -1,0 +1,1 @@
+"""Family of DLRM and DCNv2."""

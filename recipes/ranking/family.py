@@ -1,0 +1,114 @@
+"""DLRM and DCNv2: models that rank by numerical features and ids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from config.family import Definition, Family
+from config.sections.original import DOT_INTERACTIONS
+from dataloading.spec.locate import CLICKS
+from recipes.baseline.after_training import check_packages
+from recipes.ranking import preset
+from recipes.ranking.build import build
+from recipes.ranking.data import held_out, open_data, spec_of_data
+from recipes.ranking.model import build_model, model_config, table_use
+from recipes.ranking.numerical_bins import exist
+from runtime.logs.dlll import LogNames
+
+_TEST_LOSS: dict[str, tuple[str, float]] = {"test_loss": ("log_loss", 1)}
+# Names of values in NVIDIA's logs, by --mode.
+_LOG_NAMES = {
+    "train": LogNames(
+        summary={
+            "loss": "train_loss",
+            "lowest_log_loss": "validation_loss",
+            "step_time_ms": "mean_step_time_ms",
+        },
+        further=("loss", "lowest_log_loss", "step_time_ms"),
+        unprinted=("loss", "lowest_log_loss", "step_time_ms"),
+    ),
+    "eval": LogNames(added=_TEST_LOSS),
+    "importance": LogNames(added=_TEST_LOSS),
+    "inference": LogNames(
+        added={
+            **_TEST_LOSS,
+            "mean_inference_throughput": ("throughput", 1),
+            **{
+                f"{name}_inference_latency": (f"latency_{name}", 1e3)
+                for name in ("mean", "p90", "p95", "p99")
+            },
+        }
+    ),
+}
+
+
+def _expand(values: dict[str, Any], explicit: set[str]) -> set[str]:
+    """Sets the flags that flags of NVIDIA's releases stand for; returns their names."""
+    expanded = set()
+    if (word := values["dot_interaction"]) is not None:
+        if "interaction" in explicit:
+            raise ValueError(
+                "--dot_interaction and --interaction are aliases: pass only one of them"
+            )
+        values["interaction"] = DOT_INTERACTIONS[word]
+        expanded.add("interaction")
+    if (by_sample := values["data_parallel_input"]) is not None:
+        if "model_parallel_input" in explicit and values["model_parallel_input"] == by_sample:
+            raise ValueError(
+                "--data_parallel_input and --model_parallel_input are opposites: pass only one of "
+                "them"
+            )
+        values["model_parallel_input"] = not by_sample
+        expanded.add("model_parallel_input")
+    if values["fp16"] and values["mode"] != "deploy":
+        values["amp"] = True
+        expanded.add("amp")
+    return expanded
+
+
+def _log_names(mode: str, split: str | None, goal: str) -> LogNames:
+    return _LOG_NAMES.get(mode, LogNames())
+
+
+RANKING = Family(
+    parts=frozenset({"ranking", "clicks"}),
+    expand=_expand,
+    implied=lambda flags: {"dot_interaction"},
+    terabyte_from=preset.TERABYTE_FROM,
+    choose_small=preset.choose_small,
+    small=preset.SMALL,
+    benchmarks={"mlperf": preset.choose_mlperf},
+    reads=CLICKS,
+    build=build,
+    build_model=build_model,
+    model_config=model_config,
+    table_use=table_use,
+    dense_bytes=lambda shape: 4 * shape.num_dense_weights,
+    open_data=open_data,
+    spec_of_data=spec_of_data,
+    preset_facts=lambda config, spec: {
+        "held_out": held_out(config, spec),
+        "has_bins": exist(spec),
+    },
+    check_baseline=check_packages,
+    baseline="recipes.baseline.comparison",
+    serving="deployment.model.ctr",
+)
+
+# Other names of flags: of the release of October 2022, and of what the log calls `loss`.
+_ALIASES = {"use_merlin_de_embeddings": "use_mde_embeddings", "loss": "training_loss"}
+
+DLRM = Definition("dlrm", RANKING, aliases=_ALIASES, log_names=_log_names)
+DCNV2 = Definition(
+    "dcnv2",
+    RANKING,
+    # Defaults that differ from DLRM: cross layers, and Adam in place of SGD.
+    {
+        "interaction": "cross",
+        "optimizer": "adam",
+        "learning_rate": 0.0001,
+        "warmup_steps": 100,
+    },
+    _ALIASES,
+    _log_names,
+)

@@ -1,0 +1,1 @@
+"""Family of SIM, DIEN and DIN."""
