@@ -90,11 +90,12 @@ def _loader(config: Config) -> tuple[Callable[..., Dataset], dict[str, Any], dic
     if data.dataset_type == "synthetic":
         from dataloading.synthetic.dataset import SyntheticDataset
 
-        return (
-            SyntheticDataset,
-            {"seed": run.seed, "num_batches": synthetic.synthetic_dataset_train_batches},
-            {"seed": run.seed, "num_batches": synthetic.synthetic_dataset_valid_batches},
+        sizes = (
+            synthetic.synthetic_dataset_train_batches * run.batch_size,
+            synthetic.synthetic_dataset_valid_batches * (run.valid_batch_size or run.batch_size),
         )
+        train, valid = ({"seed": run.seed, "num_samples": size} for size in sizes)
+        return SyntheticDataset, train, valid
     order = {"shuffle": data.shuffle, "seed": run.seed, "window_samples": data.shuffle_window_rows}
     labels = {"with_labels": run.mode != "predict"}
     if data.dataset_type == "split_tfrecords":
