@@ -1,4 +1,4 @@
-"""What config and the packages above it know of recipes: `Family` and `Definition`."""
+"""Recipes as config and the packages above it know them: `Family` and `Definition`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -440,7 +440,7 @@ def comparisons_of_recipes(tree: ast.Module) -> Iterator[int]:
 
 
 def test_comparisons_of_recipes(root):
-    """What depends on a family is in its folder: a new one changes no other file."""
+    """All that depends on a family is in its folder: a new one changes no other file."""
     lines = {
         file: list(comparisons_of_recipes(tree))
         for file, tree in product(root).items()
