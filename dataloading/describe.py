@@ -93,24 +93,18 @@ def describe_split(spec: FeatureSpec, split: str, faults: list[str]) -> list[str
     """Returns a split in lines for people; appends what is wrong with it to `faults`."""
     lines, rows, records, kind, num_before = [], {}, {}, "", len(faults)
     for index, chunk in enumerate(spec.source_spec[split]):
-        if problems := _file_faults(spec, split, chunk):
-            faults += problems
-            continue
-        if chunk.type == RANGES_TYPE:
-            try:
+        names = ", ".join(chunk.features)
+        try:
+            spec.validate_files(split, [index])
+            if chunk.type == RANGES_TYPE:
                 events = Events(spec, split, chunk)
                 events.ranges(np.arange(events.num_rows))
                 rows[index] = events.num_rows
-                names = ", ".join(chunk.features)
                 lines.append(f"  {names}: ranges of {events.num_events:,} events")
-            except ValueError as error:
-                faults.append(str(error))
-            continue
-        if not is_readable(spec, chunk):
-            names = ", ".join(chunk.features)
-            lines.append(f"  {names}: {chunk.type}, rows and values are not checked")
-            continue
-        try:
+                continue
+            if not is_readable(spec, chunk):
+                lines.append(f"  {names}: {chunk.type}, rows and values are not checked")
+                continue
             stored = open_chunk(spec, split, chunk)
             rows[index] = stored.num_samples
             if chunk.type == CHUNK_TYPE:
@@ -122,7 +116,7 @@ def describe_split(spec: FeatureSpec, split: str, faults: list[str]) -> list[str
                     faults.append(f"split '{split}': feature '{name}': {fault}")
                 if name in spec.channel_spec.get(LABEL_CHANNEL, ()):
                     kind = f", click rate {facts['mean']:.4f}"
-        except ValueError as error:  # a damaged record, with its location
+        except ValueError as error:  # with its location
             faults.append(str(error))
     faults += _row_faults(spec, split, rows, records)
     if len(faults) == num_before and len(rows) == len(spec.source_spec[split]):
@@ -203,21 +197,6 @@ def _feature_line(spec: FeatureSpec, name: str, facts: dict, stored: OpenChunk) 
     if facts["num_nan"] or facts["num_infinite"]:
         line += f", NaN {facts['num_nan']:,}, infinite {facts['num_infinite']:,}"
     return line
-
-
-def _file_faults(spec: FeatureSpec, split: str, chunk: Chunk) -> list[str]:
-    """Returns what is wrong with the files of a chunk, without reading them."""
-    faults = []
-    for file in chunk.files:
-        path = spec.base_directory / file
-        if not path.is_file():
-            faults.append(f"split '{split}': file '{file}' is not there ({path})")
-        elif chunk.type == "split_binary" and path.stat().st_size % spec.sample_bytes(chunk):
-            faults.append(
-                f"split '{split}': file '{file}' has {path.stat().st_size} bytes, not a whole "
-                f"number of rows of {spec.sample_bytes(chunk)} bytes"
-            )
-    return faults
 
 
 def _row_faults(spec: FeatureSpec, split: str, rows: dict[int, int], records: dict) -> list[str]:

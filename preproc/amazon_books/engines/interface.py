@@ -39,7 +39,7 @@ class NumberedLog:
     @functools.cached_property
     def user_starts(self) -> np.ndarray:
         """First event of each user, and the end of the last one's, int64 [num_users + 1]."""
-        return running_total(self.num_events)
+        return np.concatenate([[0], np.cumsum(self.num_events)])
 
     @property
     def cardinalities(self) -> tuple[int, ...]:
@@ -50,10 +50,3 @@ class NumberedLog:
             self.num_items + 1,
             *(int(ids.max()) + 1 for ids in self.item_features),
         )
-
-
-def running_total(counts: np.ndarray) -> np.ndarray:
-    """0, then the sums of the first, of the first two, and so on, int64 [n + 1]."""
-    totals = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=totals[1:])
-    return totals
