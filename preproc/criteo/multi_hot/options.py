@@ -44,7 +44,7 @@ class MultiHotOptions(CommandOptions):
         choices=DISTRIBUTIONS,
     )
     processes: int = flag(
-        lambda: len(os.sched_getaffinity(0)), "processes (default: the available cores)", at_least=1
+        lambda: len(os.sched_getaffinity(0)), "threads (default: the available cores)", at_least=1
     )
     overwrite: bool = flag(False, "replace an earlier data set in --output")
     copy_labels_and_dense: bool = flag(
