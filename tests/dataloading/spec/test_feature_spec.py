@@ -76,38 +76,25 @@ BROKEN = {
     "unknown section": ("chanel_spec", {}, "unknown section 'chanel_spec'.*mean 'channel_spec'"),
     "metadata no split": ("metadata", [1], r"metadata: found \[1\]; expected a mapping"),
     "metadata not plain": ("metadata/x", {1, 2}, "metadata: .*is a set; expected numbers"),
-    "metadata list as key": ("metadata", {(1, 2): 3}, r"metadata: the key \(1, 2\) is a list"),
     "feature no split": ("feature_spec/user", 3, "feature 'user': found 3"),
     "feature name no string": ("feature_spec/1", {"dtype": "bool"}, "feature name 1 is a int"),
     "no dtype": ("feature_spec/user", {}, "feature 'user': dtype is missing; expected bool"),
     "unknown dtype": ("feature_spec/user/dtype", "int33", "unknown dtype 'int33'"),
-    "unknown torch dtype": ("feature_spec/age/dtype", "torch.bfloat", "dtype 'torch.bfloat'"),
-    "dtype no string": ("feature_spec/age/dtype", [1], r"unknown dtype \[1\]"),
     "unknown key": ("feature_spec/user/cardinalty", 3, "unknown key 'cardinalty'"),
     "no cardinality": ("feature_spec/user/cardinality", ABSENT, "'user': cardinality is missing"),
     "cardinality 0": ("feature_spec/user/cardinality", 0, "cardinality is 0; expected a positive"),
-    "cardinality text": ("feature_spec/user/cardinality", "1e3", "cardinality is '1e3'; expected"),
     "cardinality bool": ("feature_spec/user/cardinality", True, "cardinality is True; expected"),
-    "cardinality fraction": ("feature_spec/user/cardinality", 3.0, "cardinality is 3.0; expected"),
     "dtype too small": ("feature_spec/user/cardinality", 1000, "'user': dtype int8 holds ids up"),
-    "no dtype is enough": ("feature_spec/user/cardinality", 2**70, "expected no dtype"),
     "ids in float": ("feature_spec/age/cardinality", 3, "'age': dtype float16 with a cardinality"),
     "hotness 0": ("feature_spec/tags/hotness", 0, "'tags': hotness is 0; expected a positive"),
     "negative alpha": ("feature_spec/tags/alpha", -1, "'tags': alpha is -1; expected a number"),
-    "alpha nan": ("feature_spec/tags/alpha", float("nan"), "alpha is nan; expected a number"),
     "dimensions number": ("feature_spec/tags/dimensions", 3, "dimensions is 3; expected a list"),
-    "dimensions zero": ("feature_spec/tags/dimensions", [0], "a size in dimensions is 0; expected"),
     "dimensions differ": ("feature_spec/tags/dimensions", [2], "hotness 3 and dimensions .2. dis"),
     "split without chunks": ("source_spec/train", [], "split 'train': chunks: nothing there"),
-    "split name no string": ("source_spec/1", [], "split name 1 is a int; expected a string"),
-    "chunk no split": ("source_spec/train/0", "x", "'train': chunk 0: found 'x' .str.; expected"),
     "chunk lacks files": ("source_spec/train/0/files", ABSENT, "chunk 0: files is missing; needed"),
-    "chunk without files": ("source_spec/train/0/files", [], "chunk 0: files: nothing there"),
-    "files no list": ("source_spec/train/0/files", "a.bin", "chunk 0: files: found 'a.bin'"),
     "unknown chunk key": ("source_spec/train/0/file", [], "unknown key 'file'; .* mean 'files'"),
     "unknown type": ("source_spec/train/0/type", "split_binry", "unknown type 'split_binry'"),
     "unknown feature in chunk": ("source_spec/train/2/features", ["usr"], "unknown feature 'usr'"),
-    "feature no string": ("source_spec/train/2/features", [["user"]], "unknown feature .'user'."),
     "feature twice": (
         "source_spec/train/1/features",
         ["age", "height", "age"],
@@ -119,8 +106,6 @@ BROKEN = {
     "absolute file": ("source_spec/train/0/files", ["/x.bin"], "'/x.bin' is an absolute path"),
     "file outside": ("source_spec/train/0/files", ["a/../../x"], "'a/../../x' leaves the data set"),
     "file no string": ("source_spec/train/0/files", [3], "chunk 0: file 3; expected a path"),
-    "channel no list": ("channel_spec/label", "label", "'label': features: found 'label'"),
-    "channel name": ("channel_spec/1", ["label"], "channel name 1 is a int; expected a string"),
     "unknown feature in channel": ("channel_spec/label", ["click"], "unknown feature 'click'"),
     "feature twice in channel": ("channel_spec/label", ["label"] * 2, "'label' is there twice"),
 }
@@ -153,9 +138,7 @@ UNREADABLE = {
     "list": (b"- a\n", "holds a list, not a mapping"),
     "not text": (b"\xff\xfe\x00", "is not YAML: not UTF-8"),
     "not yaml": (b"feature_spec: [a\nb: c", "is not valid YAML: .*line 2"),
-    "impossible date": (b"metadata: 2020-13-45", "is not valid YAML: month must be in"),
     "key twice": (b"a:\n  x: 1\n  y: 2\n  x: 3\n", r"key 'x' is there twice \(lines 2 and 4\)"),
-    "too deep": (b"[" * 5000, "nested too deeply"),
 }
 
 
@@ -250,16 +233,6 @@ def test_round_trip(tmp_path):
     assert path.read_text().startswith("feature_spec:\n  label:\n    dtype: bool\n")
 
 
-def test_file_after_a_failed_write(tmp_path, monkeypatch):
-    path = tmp_path / "feature_spec.yaml"
-    path.write_text("old")
-    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match=r"disk full"):
-        FeatureSpec.from_dict(VALID, tmp_path).to_yaml(path)
-    assert path.read_text() == "old"
-    assert [p.name for p in tmp_path.iterdir()] == ["feature_spec.yaml"]
-
-
 def test_numpy_values_in_metadata(tmp_path):
     content = changed("metadata", {"auc": np.float32(0.5), "counts": (np.int64(1), 2)})
     spec = FeatureSpec.from_dict(content, tmp_path)
@@ -332,13 +305,6 @@ def stored(tmp_path):
 
 def test_row_count_of_several_files(stored):
     stored.validate_files()
-    assert stored.num_samples("train") == 4
-
-
-def test_symbolic_link_inside_the_folder(stored, tmp_path_factory):
-    elsewhere = tmp_path_factory.mktemp("elsewhere") / "label.bin"
-    (stored.base_directory / "train/label.bin").rename(elsewhere)
-    (stored.base_directory / "train/label.bin").symlink_to(elsewhere)
     assert stored.num_samples("train") == 4
 
 
