@@ -6,8 +6,11 @@ from preproc.checks.drift import amount_of_move
 
 
 @pytest.mark.parametrize(
-    ("rows", "distance", "is_moved"),
-    [(9, 1.0, False), (10, 0.96, True), (100, 0.4, False), (10_000, 0.3, True)],
+    ("rows", "distance", "outside", "is_moved"),
+    [
+        *((9, 1.0, 0.0, False), (10, 0.96, 0.0, True), (100, 0.4, 0.0, False)),
+        *((10_000, 0.3, 0.0, True), (1000, 0.0, 0.02, True), (1000, 0.0, 0.001, False)),
+    ],
 )
-def test_few_rows_must_move_farther(rows, distance, is_moved):
-    assert (amount_of_move(rows, 1000, 0.0, distance, 0.0) >= 1) == is_moved
+def test_few_rows_must_move_farther(rows, distance, outside, is_moved):
+    assert (amount_of_move(rows, 1000, 0.0, distance, outside) >= 1) == is_moved

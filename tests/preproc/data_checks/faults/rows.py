@@ -151,13 +151,16 @@ def drift() -> Iterator[Cell]:
         "cents": ("price", changed(rows, "price", lambda value: round(100 * value))),
         "euros": ("price", changed(rows, "price", lambda value: value / 100)),
         "shift": ("price", changed(rows, "price", lambda value: value + 15)),
+        "far": ("price", changed(rows, "price", lambda _: 99_999.0, 30)),
         "no_price": ("price", changed(rows, "price", lambda _: None)),
         "no_city": ("city", changed(rows, "city", lambda _: None)),
         "half_city": ("city", changed(rows, "city", lambda _: None, 2)),
     }
     for place in (*NEW_ROWS, "vocabulary_spark"):
         for member, (column, table) in moved.items():
-            yield Cell("drift", member, place, of_table(table), Reported("drift", column))
+            kind = "drift_far" if member == "far" else "drift"
+            kind = "drift_missing" if member in ("no_price", "no_city", "half_city") else kind
+            yield Cell(kind, member, place, of_table(table), Reported("drift", column))
     unknown = {
         "exchanged": {**rows, "user": rows["city"], "city": rows["user"]},
         "lost_prefix": changed(rows, "user", lambda value: value[1:]),
