@@ -53,7 +53,6 @@ def equal_report(path, folder, capsys, *flags):
 
 
 def test_equal_data_sets(one_spark, tmp_path, capsys, monkeypatch):
-    """Rows to train on, and later ones of another price."""
     monkeypatch.setattr(continuous, "SAMPLE_ROWS", 1000)
     path = orders(tmp_path / "orders.csv")
     flags = ("--label=bought", "--split_by_time=day", "--transform=age=quantile")
@@ -64,10 +63,16 @@ def test_equal_data_sets(one_spark, tmp_path, capsys, monkeypatch):
     assert encoders[0].profile == encoders[1].profile
     assert encoders[0]["price"].transformation == "log", "chosen by its shape"
     assert "price_missing" in [n for feature in encoders[0].features for n in feature.features]
+
+
+def test_equal_new_rows(one_spark, tmp_path, capsys):
+    """Prices of another unit, which the report names."""
+    path = orders(tmp_path / "orders.csv", rows=300)
+    known = tmp_path / "known"
+    assert run(path, known, "--label=bought", "--frequency_threshold=2") == 0
+    capsys.readouterr()
     path = orders(tmp_path / "later.csv", rows=200, scale=1e4)
-    (tmp_path / "later").mkdir()
-    flags = [f"--vocabulary={tmp_path / 'duckdb'}"]
-    report = equal_report(path, tmp_path / "later", capsys, *flags)
+    report = equal_report(path, tmp_path, capsys, f"--vocabulary={known}")
     assert "warning: 'price'" in report
 
 
