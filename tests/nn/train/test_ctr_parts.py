@@ -44,6 +44,7 @@ def batch_of(config, count=7):
     return SimpleNamespace(inputs=(numerical, ids), labels=labels, weights=np.ones((count, 1), "f"))
 
 
+@pytest.mark.quick("*-float32", "*-kinds0-*")
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 @pytest.mark.parametrize("kinds", [(3, 3), (0, 3), (1, 3), (3, 0), (1, 0)])
 @pytest.mark.parametrize("interaction", ["dot_tensorflow", "cross"])
