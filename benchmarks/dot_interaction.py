@@ -94,13 +94,11 @@ def compare(sizes: DLRMSizes, dtype: str, apart: bool, rounds: int) -> dict[tupl
 class InteractionOptions(training.TrainingOptions):
     """Flags of the benchmark."""
 
-    rounds: int = report.rounds_flag(40)
-    steps: int = flag(4, "steps of a side's turn", at_least=1)
     step_rounds: int = flag(12, "turns of every side of the training steps", at_least=1)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = report.parse(InteractionOptions, argv, "dot_interaction", __doc__)
+    args = report.parse(InteractionOptions, argv, "dot_interaction", __doc__, rounds=40, steps=4)
     sizes = dlrm_training.QUICK if args.quick else DLRMSizes()
     if args.quick:
         args = dataclasses.replace(args, rounds=2, step_rounds=2, steps=1)

@@ -2,10 +2,12 @@
 
     @dataclass(frozen=True)
     class CountOptions(CommandOptions):
+        "Counts rows."
+
         files: tuple[Path, ...] = flag(MISSING, "files to read", is_positional=True, spaced=True)
         threads: int = flag(1, "number of threads", at_least=1)
 
-    options = parse(CountOptions, argv, "tools.count", "Counts rows.")
+    options = parse(CountOptions, argv, "tools.count")
 
 The type of a field is that of its value: a switch for bool, one value, or a tuple. Names of fields
 lose the unit `_bytes` at their end, since the user writes the unit: `--memory_limit 8GB`.
@@ -13,6 +15,7 @@ lose the unit `_bytes` at their end, since the user writes the unit: `--memory_l
 
 import argparse
 import dataclasses
+import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -70,18 +73,11 @@ class _Values:
 class _Parser(argparse.ArgumentParser):
     """Parser whose result has the passed flags alone, and whose errors are ValueErrors."""
 
-    def __init__(self, prog: str, description: str, epilog: str | None = None):
-        is_formatted = "\n" in description
-        super().__init__(
-            prog,
-            description=description,
-            epilog=epilog,
-            formatter_class=argparse.RawDescriptionHelpFormatter
-            if is_formatted
-            else argparse.HelpFormatter,
-            argument_default=argparse.SUPPRESS,
-            allow_abbrev=False,
-        )
+    def __init__(self, prog: str, description: str, **settings: Any):
+        if "\n" in description:
+            settings["formatter_class"] = argparse.RawDescriptionHelpFormatter
+        settings |= {"argument_default": argparse.SUPPRESS, "allow_abbrev": False}
+        super().__init__(prog, description=description, **settings)
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message} (see --help)")
@@ -91,28 +87,33 @@ def parse(
     options: type[Options] | Mapping[str, type[Options]],
     argv: Sequence[str] | None,
     tool: str,
-    description: str,
+    description: str | None = None,
     epilog: str | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> Options:
     """Reads a command line; `--help` prints the flags and ends the process.
 
     Args:
-        options: dataclass of the flags. Of subcommands, which the first argument names, one each by
-            name, whose docstring's first line describes the subcommand.
+        options: dataclass of the flags, whose docstring describes the command. Of subcommands,
+            which the first argument names, one each by name.
         argv: the arguments; None: those of this process.
         tool: module of `python -m`.
-        description, epilog: texts before and after the flags in the help.
+        description, epilog: texts before and after the flags in the help, in place of the
+            dataclass's.
+        defaults: flags whose default differs from that of the dataclass.
 
     Raises:
         ValueError: an unknown or missing flag, an invalid value, or a flag without effect.
     """
-    parser = _Parser(f"python -m {tool}", description, epilog)
+    defaults = defaults or {}
+    text = _described(options) if description is None else description
+    parser = _Parser(f"python -m {tool}", text, epilog=epilog)
     if isinstance(options, type):
-        _add_flags(parser, options)
-        return _options_of(options, vars(parser.parse_args(argv)))
+        _add_flags(parser, options, defaults=defaults)
+        return _options_of(options, vars(parser.parse_args(argv)), defaults)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, kind in options.items():
-        text = str(kind.__doc__).splitlines()[0]
+        text = _described(kind)
         command = commands.add_parser(name, help=text, description=text)
         command.set_defaults(**{_OPTIONS: kind})
         _add_flags(command, kind)
@@ -159,6 +160,11 @@ def parse_variant(
     return _options_of(variants[value], texts)
 
 
+def _described(options: Any) -> str:
+    """Returns the docstring of a dataclass without its sections."""
+    return inspect.cleandoc(str(options.__doc__)).partition("\n\nRaises:")[0].replace("\n", " ")
+
+
 def flags_of(options: type[CommandOptions], group: str | None = None) -> list[Field]:
     """Returns the fields of a dataclass that are flags: all, or those of a group."""
     fields = [field for field in dataclasses.fields(options) if "rules" in field.metadata]
@@ -194,6 +200,7 @@ def _add_flags(
     options: type[CommandOptions],
     added: Sequence[str] | set[str] = (),
     groups: Mapping[str, str] | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> None:
     """Adds the flags of a dataclass but those of the names in `added`; groups: name -> title."""
     titled: dict[str, Any] = {}
@@ -204,13 +211,14 @@ def _add_flags(
         title = (groups or {}).get(field.name, rules_of(field).group)
         if title and title not in titled:
             titled[title] = parser.add_argument_group(title)
-        _add_flag(titled.get(title, parser), field, hints[field.name])
+        default = (defaults or {}).get(field.name, field.default)
+        _add_flag(titled.get(title, parser), field, hints[field.name], default)
 
 
-def _add_flag(parser: Any, field: Field, hint: Any) -> None:
+def _add_flag(parser: Any, field: Field, hint: Any, default_value: Any) -> None:
     rules, (kind, is_list) = rules_of(field), _kind_of(hint)
     text = "; ".join(filter(None, (field.metadata["help"], field.metadata["details"])))
-    default = "" if isinstance(field.default, bool) else _default_text(field.default)
+    default = "" if isinstance(default_value, bool) else _default_text(default_value)
     text += f" (default {default})" if default and "(default" not in text else ""
     settings: dict[str, Any] = {"help": text.replace("%", "%%")}
     if kind is bool:
@@ -250,7 +258,9 @@ def _default_text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _options_of(options: type[Options], texts: Mapping[str, Any]) -> Options:
+def _options_of(
+    options: type[Options], texts: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
+) -> Options:
     """Returns the values of the flags of a command line; texts: of the passed ones."""
     hints = typing.get_type_hints(options)
     values = {
@@ -258,7 +268,7 @@ def _options_of(options: type[Options], texts: Mapping[str, Any]) -> Options:
         for field in flags_of(options)
         if field.name in texts
     }
-    result = options(**values)
+    result = options(**{**(defaults or {}), **values})
     result.check_passed(frozenset(values))
     return result
 

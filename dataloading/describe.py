@@ -54,7 +54,7 @@ _SUMMARY = """
 
 @dataclass(frozen=True)
 class DescribeOptions(CommandOptions):
-    """Data set to describe."""
+    """Prints what is in a data set. Exit status 1: it is broken."""
 
     directory: str = flag(MISSING, f"folder with a {SPEC_FILE}", is_positional=True)
     feature_spec: str = flag(SPEC_FILE, "name of the YAML file in it", metavar="FILE")
@@ -64,8 +64,7 @@ def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 for a whole data set, 1 for a broken one, 2 without a data set."""
 
     def work() -> int:
-        text = "Prints what is in a data set. Exit status 1: it is broken."
-        options = parse(DescribeOptions, argv, "dataloading.describe", text)
+        options = parse(DescribeOptions, argv, "dataloading.describe")
         return describe(find_feature_spec(options.directory, options.feature_spec))
 
     return exit_status(work)

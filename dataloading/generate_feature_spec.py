@@ -41,7 +41,7 @@ _OWN_FLAGS = ("num_numerical", "cardinalities", "hotness", "alpha")
 
 @dataclass(frozen=True)
 class SpecOptions(CommandOptions):
-    """Features of generated data, and the file of their spec."""
+    """Writes a feature spec for generated data."""
 
     dst: str = flag(SPEC_FILE, "YAML file to write", metavar="FILE")
     variant: str | None = flag(None, "Criteo's sizes", choices=tuple(VARIANTS))
@@ -60,12 +60,8 @@ class SpecOptions(CommandOptions):
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the tool; returns the status of `runtime.cli.exit_status`."""
-
-    def work() -> None:
-        text = "Writes a feature spec for generated data."
-        print(write(parse(SpecOptions, argv, "dataloading.generate_feature_spec", text)))
-
-    return exit_status(work)
+    tool = "dataloading.generate_feature_spec"
+    return exit_status(lambda: print(write(parse(SpecOptions, argv, tool))))
 
 
 def write(flags: SpecOptions) -> str:

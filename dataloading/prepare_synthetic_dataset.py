@@ -30,7 +30,7 @@ _TABLE_SIZES = (100_000,) * 26
 
 @dataclass(frozen=True)
 class GeneratedSpecOptions(CommandOptions):
-    """Features, rows and folder of generated clicks."""
+    """Writes generated clicks as split binaries, for the features of any spec."""
 
     feature_spec: str | None = flag(None, "YAML file of the features", metavar="FILE")
     num_numerical_features: int | None = flag(
@@ -51,12 +51,11 @@ class GeneratedSpecOptions(CommandOptions):
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the tool; returns the status of `runtime.cli.exit_status`."""
-
-    def work() -> None:
-        text = "Writes generated clicks as split binaries, for the features of any spec."
-        print(run(parse(GeneratedSpecOptions, argv, "dataloading.prepare_synthetic_dataset", text)))
-
-    return exit_status(work, "interrupted; nothing was written")
+    tool = "dataloading.prepare_synthetic_dataset"
+    return exit_status(
+        lambda: print(run(parse(GeneratedSpecOptions, argv, tool))),
+        "interrupted; nothing was written",
+    )
 
 
 def run(flags: GeneratedSpecOptions) -> str:

@@ -47,7 +47,7 @@ _OF_RECORDS = (requires("dst_dataset_type", "split_tfrecords"),)
 
 @dataclasses.dataclass(frozen=True)
 class TranscribeOptions(CommandOptions):
-    """Data set to read, and the one to write.
+    """Brings a data set from one format to another.
 
     Raises:
         ValueError: a value out of range.
@@ -205,12 +205,10 @@ class _RawBinaryWriter:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the tool; returns the status of `runtime.cli.exit_status`."""
-
-    def work() -> None:
-        text = "Brings a data set from one format to another."
-        print(transcribe(parse(TranscribeOptions, argv, "dataloading.transcribe", text)))
-
-    return exit_status(work, "interrupted; nothing was written under --dst_dataset_path")
+    return exit_status(
+        lambda: print(transcribe(parse(TranscribeOptions, argv, "dataloading.transcribe"))),
+        "interrupted; nothing was written under --dst_dataset_path",
+    )
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ _TOOL = "deployment.export"
 
 @dataclass(frozen=True)
 class ExportOptions(CommandOptions):
-    """Checkpoint, and the model to write."""
+    """Writes one model of a checkpoint, from the tensors of a request to scores."""
 
     checkpoint_dir: str = flag(
         MISSING, "a checkpoint, or a folder of them: the best one, else the newest", metavar="PATH"
@@ -45,13 +45,11 @@ class ExportOptions(CommandOptions):
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit status, see `exit_status`."""
-
-    def work() -> None:
-        text = "Writes one model of a checkpoint, from the tensors of a request to scores."
-        print(export(parse(ExportOptions, argv, _TOOL, text)))
-
     with interrupted_by_sigterm():
-        return exit_status(work, "interrupted; nothing was written under --output")
+        return exit_status(
+            lambda: print(export(parse(ExportOptions, argv, _TOOL))),
+            "interrupted; nothing was written under --output",
+        )
 
 
 def export(flags: ExportOptions) -> str:

@@ -39,7 +39,10 @@ from runtime.files.staging import output_folder
 
 @dataclass(frozen=True)
 class RawFileOptions(CommandOptions):
-    """Feature spec, rows and folder of generated files."""
+    """Writes generated clicks into the CSV or Parquet files that a simplified feature spec names.
+
+    A copy of the spec is with them.
+    """
 
     feature_spec_in: str = flag(SPEC_FILE, "simplified feature spec", metavar="FILE")
     output: str = flag("/data", "folder of the files", metavar="DIR")
@@ -52,15 +55,10 @@ class RawFileOptions(CommandOptions):
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the tool; returns the status of `runtime.cli.exit_status`."""
-
-    def work() -> None:
-        text = (
-            "Writes generated clicks into the CSV or Parquet files that a simplified feature spec "
-            "names, with a copy of the spec."
-        )
-        print(generate(parse(RawFileOptions, argv, "preproc.gen_csv", text)))
-
-    return exit_status(work, "interrupted; nothing was written")
+    return exit_status(
+        lambda: print(generate(parse(RawFileOptions, argv, "preproc.gen_csv"))),
+        "interrupted; nothing was written",
+    )
 
 
 def generate(flags: RawFileOptions) -> str:

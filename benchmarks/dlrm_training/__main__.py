@@ -3,15 +3,13 @@
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.dlrm_training import workload
-from benchmarks.harness import report, training, worker
+from benchmarks.harness import training, worker
 from benchmarks.harness.training import Case, Side
-from config.flag import flag
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.pipeline.columns import Role
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
@@ -54,16 +52,10 @@ def write_rows(folder: Path, sizes: workload.DLRMSizes) -> None:
     worker.save(folder, workload.DLRMRows(*columns), sizes)
 
 
-@dataclass(frozen=True, kw_only=True)
-class DLRMOptions(training.TrainingOptions):
-    """Flags of the benchmark."""
-
-    rounds: int = report.rounds_flag(12)
-    steps: int = flag(3, "steps of a side's turn", at_least=1)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    args = training.parse(DLRMOptions, argv, "dlrm_training", __doc__, "bench")
+    args = training.parse(
+        training.TrainingOptions, argv, "dlrm_training", __doc__, "bench", rounds=12, steps=3
+    )
     sizes = QUICK if args.quick else workload.DLRMSizes()
     facts = [
         "ours: the recipe `dlrm.py` with its loader",

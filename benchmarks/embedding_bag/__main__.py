@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.embedding_bag import workload
-from benchmarks.harness import report, training, worker
+from benchmarks.harness import training, worker
 from benchmarks.harness.training import Case, Side
 from config.criteo_multi_hot import HOTNESS
 from config.flag import flag
@@ -29,7 +29,6 @@ def hotness_of(name: str) -> tuple[int, ...]:
 class BagOptions(training.TrainingOptions):
     """Flags of the benchmark."""
 
-    rounds: int = report.rounds_flag(7)
     rows: int = flag(100_000, "rows of a table", at_least=1)
     optimizers: tuple[str, ...] = flag(workload.OPTIMIZERS, "optimizers of the tables")
     hotness: tuple[str, ...] = flag(("1", "20", "mlperf"), "ids per sample of each table")
@@ -39,7 +38,7 @@ class BagOptions(training.TrainingOptions):
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = training.parse(
-        BagOptions, argv, "embedding_bag", __doc__, "bench-embedding", "fbgemm_gpu"
+        BagOptions, argv, "embedding_bag", __doc__, "bench-embedding", "fbgemm_gpu", rounds=7
     )
     if args.quick:
         args = dataclasses.replace(

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import psutil
@@ -31,11 +31,16 @@ class BenchmarkOptions(CommandOptions):
 
 
 def parse(
-    options: type[Options], argv: Sequence[str] | None, name: str, description: str
+    options: type[Options],
+    argv: Sequence[str] | None,
+    name: str,
+    description: str,
+    **defaults: Any,
 ) -> Options:
     """Reads the command line of a benchmark; an error ends the process with status 2."""
     try:
-        return command_line.parse(options, argv, f"benchmarks.{name}", description.splitlines()[0])
+        text = description.splitlines()[0]
+        return command_line.parse(options, argv, f"benchmarks.{name}", text, defaults=defaults)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -285,9 +285,10 @@ def parse(
     description: str,
     make_target: str,
     package: str = "torch",
+    **defaults: int,
 ) -> Options:
     """Reads the command line; ends the program if the environment of PyTorch lacks a package."""
-    args = report.parse(options, argv, name, description)
+    args = report.parse(options, argv, name, description, **defaults)
     if not args.other and not has_package(args.torch_python, package):
         message = f"--torch_python {args.torch_python} has no {package}: `make {make_target}` makes"
         print(f"error: {message} it from requirements/torch*.txt", file=sys.stderr)

@@ -2,13 +2,11 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from benchmarks.harness import report, training, worker
+from benchmarks.harness import training, worker
 from benchmarks.harness.training import Case, Side
 from benchmarks.mlperf_training import workload
 from config import criteo_multi_hot
-from config.flag import flag
 
 OURS = Side("ours (TensorFlow)", "mlperf_training.ours")
 PEER = Side("TorchRec", "mlperf_training.torchrec_model", is_torch=True)
@@ -19,17 +17,16 @@ MAX_ROWS = 400_000  # of a table
 QUICK = {"dim": 8, "bottom_mlp_dims": (16, 8), "top_mlp_dims": (16, 1), "cross_rank": 8}
 
 
-@dataclass(frozen=True, kw_only=True)
-class MLPerfOptions(training.TrainingOptions):
-    """Flags of the benchmark."""
-
-    rounds: int = report.rounds_flag(9)
-    steps: int = flag(1, "steps of a side's turn", at_least=1)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     args = training.parse(
-        MLPerfOptions, argv, "mlperf_training", __doc__, "bench-mlperf", "torchrec"
+        training.TrainingOptions,
+        argv,
+        "mlperf_training",
+        __doc__,
+        "bench-mlperf",
+        "torchrec",
+        rounds=9,
+        steps=1,
     )
     max_rows = 100 if args.quick else MAX_ROWS
     sizes = workload.Sizes(

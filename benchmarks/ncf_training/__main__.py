@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.harness import report, training, worker
+from benchmarks.harness import training, worker
 from benchmarks.harness.training import Case, Side
 from benchmarks.ncf_training import workload
 from config.flag import flag
@@ -26,13 +26,11 @@ LOSS_TOLERANCE = 2e-3
 class NCFOptions(training.TrainingOptions):
     """Flags of the benchmark."""
 
-    rounds: int = report.rounds_flag(6)
-    steps: int = flag(1, "steps of a side's turn", at_least=1)
     shapes: tuple[str, ...] = flag(tuple(workload.SHAPES), "shapes of the model")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = training.parse(NCFOptions, argv, "ncf_training", __doc__, "bench-ncf")
+    args = training.parse(NCFOptions, argv, "ncf_training", __doc__, "bench-ncf", rounds=6, steps=1)
     batch_size = 256 if args.quick else workload.NCFSizes.batch_size
     cases = [
         Case(

@@ -23,7 +23,7 @@ from runtime.cli import exit_status
 
 @dataclass(frozen=True)
 class ClickOptions(CommandOptions):
-    """Features, rows and folder of generated clicks."""
+    """Writes generated clicks as split binaries and prints their best AUC."""
 
     output: str = flag(MISSING, "folder to make; must not hold files", metavar="DIR")
     rows: int = flag(1_000_000, "training rows")
@@ -45,8 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the tool; returns the status of `runtime.cli.exit_status`."""
 
     def work() -> None:
-        text = "Writes generated clicks as split binaries and prints their best AUC."
-        options = parse(ClickOptions, argv, "dataloading.synthetic", text)
+        options = parse(ClickOptions, argv, "dataloading.synthetic")
         if options.feature_spec:
             spec = FeatureSpec.from_yaml(options.feature_spec)
         else:

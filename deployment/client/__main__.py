@@ -34,7 +34,9 @@ _ROWS = 2048  # of a request, to a model without a limit
 
 @dataclass(frozen=True)
 class ClientOptions(CommandOptions):
-    """Server, model, and rows to score.
+    """Prints the models that a server has ready, or the scores of rows, or recommended items.
+
+    The models are described by their columns or tensors.
 
     Raises:
         ValueError: flags that contradict each other.
@@ -65,13 +67,7 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0, or 2 after an error."""
 
     def work() -> None:
-        flags = parse(
-            ClientOptions,
-            nvidia_flags.CLIENT.translate(argv),
-            "deployment.client",
-            "Prints the models that a server has ready, with their columns or tensors, or the "
-            "scores of rows, or the items that it recommends.",
-        )
+        flags = parse(ClientOptions, nvidia_flags.CLIENT.translate(argv), "deployment.client")
         if not (flags.rows or flags.json):
             _print_models(flags)
             return

@@ -18,12 +18,8 @@ def main(argv: list[str] | None = None) -> int:
     `exit_status`."""
 
     def work() -> int:
-        flags = parse(
-            AccuracyOptions,
-            nvidia_flags.ACCURACY.translate(argv),
-            "deployment.evaluate_accuracy",
-            "Evaluates a served model on the test rows of its data set.",
-        )
+        arguments = nvidia_flags.ACCURACY.translate(argv)
+        flags = parse(AccuracyOptions, arguments, "deployment.evaluate_accuracy")
         # TensorFlow takes seconds to import: flags are checked first.
         from deployment.evaluate_accuracy.evaluation import evaluate
 

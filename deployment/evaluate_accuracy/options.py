@@ -12,7 +12,7 @@ _OF_SERVER = (excludes("model"),)
 
 @dataclass(frozen=True, kw_only=True)
 class AccuracyOptions(RequestOptions):
-    """Served model, rows and reports of an evaluation.
+    """Evaluates a served model on the test rows of its data set.
 
     Raises:
         ValueError: a value out of range, or flags that contradict each other.

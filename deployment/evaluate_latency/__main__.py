@@ -39,7 +39,7 @@ _MAX_CONCURRENCY = 1024  # each request in flight has its own thread and connect
 
 @dataclass(frozen=True, kw_only=True)
 class LatencyOptions(RequestOptions):
-    """Served models, rows, settings and reports of a measurement.
+    """Measures latency and throughput of served models.
 
     Raises:
         ValueError: a value out of range.
@@ -254,8 +254,7 @@ def main(argv: list[str] | None = None) -> int:
 
     def work() -> None:
         arguments = nvidia_flags.LATENCY.translate(argv)
-        text = "Measures latency and throughput of served models."
-        evaluate(parse(LatencyOptions, arguments, "deployment.evaluate_latency", text))
+        evaluate(parse(LatencyOptions, arguments, "deployment.evaluate_latency"))
 
     return exit_status(work)
 

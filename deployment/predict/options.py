@@ -29,7 +29,7 @@ _OWN_MACHINE = Need("with a local --master", _is_on_machine)
 
 @dataclass(frozen=True)
 class PredictOptions(CommandOptions):
-    """Model, rows and file of scores.
+    """Scores the rows of a table or a data set by a deployed model, without a server.
 
     Raises:
         ValueError: a value out of range, or flags that contradict each other.
@@ -136,8 +136,7 @@ def parse(argv: list[str] | None = None) -> PredictOptions:
         PredictOptions,
         argv,
         "deployment.predict",
-        "Scores the rows of a table or a data set by a deployed model, without a server.",
-        "A table has the columns of the model's encoder, as the file that the data set was "
+        epilog="A table has the columns of the model's encoder, as the file that the data set was "
         "made from; others are ignored. The columns of a model without an encoder are its "
         "features, with ids and numbers as in training. A list is a list in Parquet and JSON, and "
         "separated by ';' in text. Rows are counted from 0 in the output, and from 1 in messages.",

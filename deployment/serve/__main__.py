@@ -54,7 +54,7 @@ _address_flag = functools.partial(flag, LOOPBACK, choices=(LOOPBACK, "0.0.0.0"))
 
 @dataclass(frozen=True)
 class ServeOptions(CommandOptions):
-    """Repository, ports and addresses of a server.
+    """Serves a model repository until Ctrl-C or SIGTERM.
 
     Raises:
         ValueError: a value out of range.
@@ -186,13 +186,8 @@ def _check_model(folder: Path, backends: Path) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0 after a signal, `ENDED_BY_ITSELF`, or 2."""
-
-    def work() -> int:
-        text = "Serves a model repository until Ctrl-C or SIGTERM."
-        arguments = nvidia_flags.SERVE.translate(argv)
-        return serve(parse(ServeOptions, arguments, "deployment.serve", text))
-
-    return exit_status(work)
+    arguments = nvidia_flags.SERVE.translate(argv)
+    return exit_status(lambda: serve(parse(ServeOptions, arguments, "deployment.serve")))
 
 
 if __name__ == "__main__":

@@ -38,7 +38,10 @@ _FOLDER = Need("without --reviews and --meta (or --no_metadata)", _reads_folder)
 
 @dataclass(frozen=True)
 class AmazonOptions(MachineOptions):
-    """One run; `python -m preproc.amazon_books --help` describes each field.
+    """Prepares reviews, or any log of who did what when, for SIM, DIEN and DIN.
+
+    The result is a data set of histories that sim.py reads. `python -m
+    preproc.amazon_books.parquet_to_tfrecord` converts it to TFRecords.
 
     Raises:
         ValueError: a value out of range, or flags that contradict each other.
@@ -198,11 +201,4 @@ class AmazonOptions(MachineOptions):
 
 def parse(argv: list[str] | None = None) -> AmazonOptions:
     """Reads the command line; raises ValueError as `AmazonOptions` does."""
-    return command.parse(
-        AmazonOptions,
-        argv,
-        "preproc.amazon_books",
-        "Prepares reviews, or any log of who did what when, for SIM, DIEN and DIN: a data set of "
-        "histories that sim.py reads. `python -m preproc.amazon_books.parquet_to_tfrecord` "
-        "converts it to TFRecords.",
-    )
+    return command.parse(AmazonOptions, argv, "preproc.amazon_books")

@@ -45,7 +45,10 @@ def parse_thresholds(text: str) -> tuple[int, tuple[tuple[int, int], ...]]:
 
 @dataclass(frozen=True)
 class CriteoOptions(MachineOptions):
-    """One run of the preparation; `python -m preproc.criteo --help` describes each field.
+    """Prepares raw Criteo click logs for training.
+
+    They become split binaries train/, validation/ and test/ with a feature_spec.yaml. A killed run
+    resumes where it was.
 
     Raises:
         ValueError: a value out of range, or flags that contradict each other.
@@ -196,10 +199,4 @@ class CriteoOptions(MachineOptions):
 
 def parse(argv: list[str] | None = None) -> CriteoOptions:
     """Reads the command line; raises ValueError as `CriteoOptions` does."""
-    return command.parse(
-        CriteoOptions,
-        argv,
-        "preproc.criteo",
-        "Prepares raw Criteo click logs for training: split binaries train/, validation/ and test/ "
-        "with a feature_spec.yaml. A killed run resumes where it was.",
-    )
+    return command.parse(CriteoOptions, argv, "preproc.criteo")

@@ -26,7 +26,9 @@ ROLES = ("label", "categorical", "numerical", "drop", "keep", "user", "item")
 
 @dataclass(frozen=True)
 class TranscodeOptions(CommandOptions):
-    """One run of transcode; `python -m preproc.transcode --help` describes each field.
+    """Encodes tables as a data set of split binaries with a feature spec and an encoder.
+
+    --output appears when it is whole.
 
     Raises:
         ValueError: a value out of range, or flags that contradict each other.
@@ -242,10 +244,4 @@ class TranscodeOptions(CommandOptions):
 
 def parse(argv: list[str] | None = None) -> TranscodeOptions:
     """Reads the command line; raises ValueError as `TranscodeOptions` does."""
-    return command.parse(
-        TranscodeOptions,
-        argv,
-        TOOL,
-        "Encodes tables as a data set of split binaries with a feature spec and an encoder. "
-        "--output appears when it is whole.",
-    )
+    return command.parse(TranscodeOptions, argv, TOOL)
