@@ -1,7 +1,7 @@
 """Files of one checkpoint: index, .npy pieces, attached files, and the checksums of all."""
 
+import io
 import json
-import math
 import os
 import re
 import shutil
@@ -21,8 +21,6 @@ from runtime.files.disk import write_errors_name
 FORMAT = 2
 INDEX = "checkpoint.json"
 FLOAT32 = np.dtype("f4")
-
-_PAGE_BYTES = 4096  # headers and most blocks end with a page
 
 # File systems allow 255 bytes; rows and columns take up to 90.
 _LONGEST_STEM = 130
@@ -68,14 +66,8 @@ def checksum_of(file: Path) -> str:
 
 
 def rows_of_block(columns: int, dtype: np.dtype[Any]) -> int:
-    """Returns the rows that are read, checked and written together.
-
-    About BLOCK_BYTES, in whole pages unless rows are too large for that.
-    """
-    row_bytes = max(1, columns * dtype.itemsize)
-    rows = max(1, BLOCK_BYTES // row_bytes)
-    pages = _PAGE_BYTES // math.gcd(_PAGE_BYTES, row_bytes)
-    return rows // pages * pages or rows
+    """Returns the rows, of about BLOCK_BYTES, that are read, checked and written together."""
+    return max(1, BLOCK_BYTES // max(1, columns * dtype.itemsize))
 
 
 def file_of(name: str, shape: tuple[int, ...], box: Box) -> str:
@@ -96,16 +88,15 @@ def file_of(name: str, shape: tuple[int, ...], box: Box) -> str:
 
 
 def npy_header(shape: tuple[int, ...], box: Box, dtype: np.dtype[Any]) -> bytes:
-    """Returns the header of a box's file (.npy, version 2), whole pages of 4096 bytes.
+    """Returns the header of a box's .npy file.
 
     A box that covers the weight has the weight's shape, others are matrices.
     """
     stored_shape = tuple(shape) if box == matrix_of(shape) else (box.rows, box.columns)
-    text = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {stored_shape}, }}".encode()
-    # Magic, version and length; text; line break.
-    size_bytes = -(-(12 + len(text) + 1) // _PAGE_BYTES) * _PAGE_BYTES
-    length = (size_bytes - 12).to_bytes(4, "little")
-    return b"\x93NUMPY\x02\x00" + length + text.ljust(size_bytes - 13) + b"\n"
+    header = {"descr": dtype.str, "fortran_order": False, "shape": stored_shape}
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, header)
+    return stream.getvalue()
 
 
 def write_npy(file: Path, entry: "WeightEntry", values: Iterable[NDArray[Any]]) -> None:
