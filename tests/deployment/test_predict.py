@@ -129,7 +129,7 @@ def test_kept_columns(tmp_path, clicks):
 
 def test_kept_columns_of_groups(tmp_path, clicks, monkeypatch):
     """Row groups of the output end elsewhere than the batches of the input."""
-    monkeypatch.setattr("preproc.engines.duckdb_engine.BATCH_ROWS", 2048)
+    monkeypatch.setattr("preproc.engines.duckdb_session._BATCH_ROWS", 2048)
     monkeypatch.setattr("runtime.files.tables.GROUP_ROWS", 3000)
     num_rows = 10_000
     columns = {"city": [0] * num_rows, "tags": [[1, 1]] * num_rows, "words": [[5]] * num_rows}
