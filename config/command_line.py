@@ -99,7 +99,7 @@ def read_flags(
     """
     family, aliases = definition.family, definition.aliases
     absl_flags = define_flags(definition, stored or {})
-    argv = family.spell_out(["", *map(_underscored, arguments)], set(absl_flags), aliases)
+    argv = ["", *map(_underscored, arguments)]
     try:
         rest = absl_flags(_join_spaced_lists(argv, family))
     except flags.Error as error:

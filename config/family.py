@@ -21,8 +21,6 @@ class Family:
         untrained_modes: values of --mode that also run with random weights, of those that
             otherwise need a checkpoint.
         recommends_from_split: whether --mode recommend reads a split of the data set.
-        spell_out: (command line, program name first; names of the flags; aliases) -> the command
-            line with short forms of flags in full.
         expand: (values by name, flags of the command line) -> the flags that the user sets by
             flags that stand for them; their values are set.
         implied: flags -> names of those that others replace, or whose values follow from others or
@@ -53,9 +51,6 @@ class Family:
     parts: frozenset[str]
     untrained_modes: tuple[str, ...] = ()
     recommends_from_split: bool = False
-    spell_out: Callable[[list[str], set[str], Mapping[str, str]], list[str]] = (
-        lambda argv, names, aliases: argv
-    )
     expand: Callable[[dict[str, Any], set[str]], set[str]] = lambda values, explicit: set()
     implied: Callable[[Values], set[str]] = lambda flags: set()
     check_weight_decay: Callable[[Values], None] = check_weight_decay

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from config import Config
@@ -18,26 +16,6 @@ from runtime.logs.dlll import LogNames
 
 if TYPE_CHECKING:
     from nn.ncf.evaluator import HitRateEvaluator
-
-
-def _spell_out(argv: Sequence[str], names: set[str], aliases: Mapping[str, str]) -> list[str]:
-    """Returns the command line with the short forms of argparse in full.
-
-    These are values attached to a flag of one letter (`-e30`), and unambiguous beginnings of names
-    (`--learn 0.1`).
-    """
-    result = list(argv[:1])
-    for argument in argv[1:]:
-        dashes, name, value = re.findall(r"^(-{0,2})([^=]*)(.*)", argument, re.DOTALL)[0]
-        is_negation = name.startswith("no") and name[2:] in names
-        if name and dashes and name not in names and not is_negation:
-            matches = sorted(known for known in names if known.startswith(name))
-            if dashes == "-" and name[0] in aliases:
-                argument = f"-{name[0]}={argument[2:]}"
-            elif dashes == "--" and len({aliases.get(known, known) for known in matches}) == 1:
-                argument = f"--{matches[0]}{value}"
-        result.append(argument)
-    return result
 
 
 def _expand(values: dict[str, Any], explicit: set[str]) -> set[str]:
@@ -115,7 +93,6 @@ def _evaluator(config: Config, model: Any, dataset: Any) -> HitRateEvaluator:
 COLLABORATIVE = Family(
     parts=frozenset({"collaborative", "recommendation"}),
     untrained_modes=("eval",),  # random weights, as in the original recipe
-    spell_out=_spell_out,
     expand=_expand,
     implied=_implied,
     terabyte_from=preset.TERABYTE_FROM,

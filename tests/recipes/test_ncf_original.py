@@ -22,7 +22,7 @@ from tests.recipes.test_entry_scripts import in_process, lines
 from tests.recipes.test_ncf import TINY, run
 from tests.tables import arrays_of
 
-SHORT = (*(flag for flag in TINY if not flag.startswith("-e=")), "-e2")
+SHORT = (*(flag for flag in TINY if not flag.startswith("-e=")), "-e=2")
 
 
 @pytest.fixture(scope="module")
@@ -44,28 +44,19 @@ def read(*flags):
     return parse(["ncf.py", "--data=d", *flags], NCF)
 
 
-def test_attached_values():
-    config = read("-e30", "-b1048576", "-f8", "-n0", "-l0.01", "-k5", "-s3", "-t.9", "-b1", ".5")
+def test_flags_of_the_original():
+    values = ("-e", "30", "-b", "1048576", "-f", "8", "-n", "0", "-l", "0.01", "-k", "5")
+    config = read(*values, "-s", "3", "-t", ".9", "-b1", ".5")
     assert (config.run.epochs, config.run.batch_size, config.run.seed) == (30, 1048576, 3)
     flags = config.collaborative
     assert (flags.factors, flags.negative_samples, flags.topk, flags.threshold) == (8, 0, 5, 0.9)
     assert (config.optimizer.learning_rate, config.optimizer.beta1) == (0.01, 0.5)
-
-
-def test_abbreviations():
-    config = read("--learn", "0.1", "--valid_neg=7", "--feature_spec_f=x.yaml", "--lay", "64", "32")
-    assert config.optimizer.learning_rate == 0.1
-    assert config.collaborative.valid_negative == 7
-    assert config.data.feature_spec == "x.yaml"
-    assert config.collaborative.layers == (64, 32)
-    for flag in ("--check=x", "--nothing=x"):
-        with pytest.raises(ValueError, match="Unknown command line flag"):
-            read(flag)
+    assert read("--layers", "64", "32").collaborative.layers == (64, 32)
 
 
 def test_short_runs(rows, tmp_path, capsys):
     """A training without negatives, and a test of random weights."""
-    assert run(rows, tmp_path, *SHORT[:-1], "-n", "0", "-e1")["steps"] == 2
+    assert run(rows, tmp_path, *SHORT[:-1], "-n", "0", "-e", "1")["steps"] == 2
     summary = run(rows, tmp_path, *TINY, "--mode", "test")
     assert 0 < summary["hr@3"] < 0.6
     assert "note: the weights are random" in capsys.readouterr().out
@@ -97,7 +88,7 @@ def test_exported_model_file(torch, trained, tmp_path, capsys):
 def test_training_from_a_model_file(torch, rows, trained, tmp_path, capsys):
     model = f"--load_checkpoint_path={trained[0]}/model.pth"
     shape = ("-f=", "--layers=", "-e=", "-l=")
-    flags = (*(flag for flag in TINY if not flag.startswith(shape)), "-e1", "-l=0")
+    flags = (*(flag for flag in TINY if not flag.startswith(shape)), "-e=1", "-l=0")
     run(rows, tmp_path / "run", *flags, model, f"--checkpoint_dir={tmp_path / 'model'}")
     one, other = arrays_of(trained[0] / "best"), arrays_of(tmp_path / "model")
     names = [name for name in one if name.startswith(("dense/", "sparse/"))]
@@ -136,7 +127,7 @@ def test_scores_in_pytorch(torch, rows, trained, tmp_path):
 def test_training_without_torch(rows, tmp_path, monkeypatch, capsys):
     """The checkpoint stays, and a note names the package."""
     monkeypatch.setitem(sys.modules, "torch", None)
-    run(rows, tmp_path / "run", *SHORT[:-1], "-e1", f"--checkpoint_dir={tmp_path / 'model'}")
+    run(rows, tmp_path / "run", *SHORT[:-1], "-e=1", f"--checkpoint_dir={tmp_path / 'model'}")
     assert "pip install torch" in capsys.readouterr().out
     assert (tmp_path / "model/best/checkpoint.json").exists()
     assert not (tmp_path / "model/model.pth").exists()
@@ -145,7 +136,7 @@ def test_training_without_torch(rows, tmp_path, monkeypatch, capsys):
 def test_inference_sweep(trained, tmp_path):
     measure = ("--mode=inference", "--preset=terabyte", "--max_steps=5")
     flags = (*measure, "--batch_sizes", "1,3,64", "--dropout", "0.5", "--amp")
-    shape = ("--n_users", "70", "--n_items", "9", "-f8", "--layers", "16", "16", "8")
+    shape = ("--n_users", "70", "--n_items", "9", "-f=8", "--layers", "16", "16", "8")
     code, summary = in_process(tmp_path / "a", *flags, *shape, recipe=ncf)
     assert code == 0
     for size in (1, 3, 64):
