@@ -11,7 +11,7 @@ from runtime.cluster.distributed import run_on_all_ranks
 from runtime.files import predictions, tables
 from training import importance, mlperf
 from training.checkpoints import describe_training
-from training.guard import handle_failures
+from training.failures import handle_failures
 from training.loop import TrainingLoop
 from training.schedule import samples_of_batch
 from training.state import RunContext

@@ -29,7 +29,7 @@ from runtime.hardware import device as devices
 from runtime.hardware.device import Device
 from runtime.logs import rank_logs, run_folder
 from training import checkpoints
-from training.guard import log_failure
+from training.failures import log_failure
 from training.schedule import count_steps
 from training.state import Position, RunContext
 
