@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 from distributed_embeddings.collectives import World
-from nn.ranking.model import CTRModel
+from nn.ctr.model import CTRModel
 
 import config as configuration
 from dataloading.pipeline.batch import Batch

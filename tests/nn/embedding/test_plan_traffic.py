@@ -164,7 +164,7 @@ def test_tables_without_features():
     ],
 )
 def test_number_of_dense_weights(flags):
-    from nn.ranking.model import CTRModel
+    from nn.ctr.model import CTRModel
 
     flags = dict(flags)
     rows, num_numerical = flags.pop("cardinalities", [9, 7, 5]), flags.pop("num_numerical", 3)
