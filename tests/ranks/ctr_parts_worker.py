@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 from distributed_embeddings.collectives import World
-from nn.ctr.model import CTRModel
 
 import config as configuration
 from dataloading.pipeline.batch import Batch
 from dataloading.pipeline.shuffle import share_of_rank
 from dataloading.synthetic.rows import synthetic_spec
+from nn.ctr.model import CTRModel
 from nn.train.losses import click_loss
 from nn.train.trainer import Trainer
 from recipes.from_flags import make_plan

@@ -16,6 +16,7 @@ from embedding_testing.fake_world import run_threads
 from embedding_testing.tables import whole_table
 
 from config import parse
+from recipes.registry import DLRM
 from runtime import checkpoint
 from runtime.checkpoint import Folder, VariableWeight, files, weight, writer
 from runtime.checkpoint.resume import find
@@ -261,7 +262,7 @@ def test_folder_that_is_not_shared(tmp_path, monkeypatch):
             return [{"checkpoint.start": start, "checkpoint.mark": word}.get(name), value]
 
     config = parse(
-        ["dlrm.py", "--dataset_path", "x", "--save_checkpoint_path", str(ours.root)], "dlrm"
+        ["dlrm.py", "--dataset_path", "x", "--save_checkpoint_path", str(ours.root)], DLRM
     )
     world = Second(1, 2)
     object.__setattr__(world, "folder", chiefs)
