@@ -129,8 +129,9 @@ TORCH_PEERS = (
     "benchmarks/ncf_training/peer.py",
     "benchmarks/sequence_training/peer.py",
 )
-# Packages that may be absent: the files that may import them.
+# Packages that may be absent, and the parser of command lines: the files that may import them.
 HOMES = {
+    "argparse": ("config/command.py",),
     "horovod": (
         "distributed-embeddings/distributed_embeddings/collectives/horovod_modules.py",
         "runtime/cluster/horovod_modules.py",
