@@ -81,6 +81,4 @@ def test_damaged_catalogue(tmp_path):
     search_of(tmp_path)
     (tmp_path / CANDIDATES_FILE).write_bytes(b"")
     with pytest.raises(ValueError, match="candidates.npy: cannot be read .*; deploy"):
-        CatalogueSearch(
-            tmp_path, Interface("ncf", (), (), (), (), (), 0, role=RECOMMENDER), logits_of
-        )
+        CatalogueSearch(tmp_path, Interface("ncf", (), (), (), (), (), role=RECOMMENDER), logits_of)

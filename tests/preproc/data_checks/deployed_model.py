@@ -40,7 +40,6 @@ def write_model(folder: Path, encoder: Encoder) -> None:
         lookups=tuple(ServedLookup(f.name, "ids", i, 1, "sum") for i, f in enumerate(ids)),
         tables=tuple(ServedTable(f.name, f.num_ids, 1, "float32", f"{f.name}.npy") for f in ids),
         dense_inputs=("numbers",),
-        width=len(ids),
         max_batch_size=512,
         encoder=encoder.digest,
     )
