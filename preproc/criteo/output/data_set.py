@@ -56,12 +56,8 @@ def all_files(splits: tuple[Split, ...], *, with_labels: bool, with_bins: bool) 
     names = [*([LABEL] if with_labels else []), "numerical", *CATEGORICALS]
     names += BINS if with_bins else ()
     columns = [Path(split.name, f"{name}.bin") for split in splits for name in names]
-    return [Path(SPEC_FILE), Path(CHECKS_FILE), *columns, *encoder_files()]
-
-
-def encoder_files() -> list[Path]:
-    """Every file of an encoder, relative to the data set's folder."""
-    return encoder_folder.files(Path(ENCODER_FOLDER), CATEGORICALS)
+    encoder = encoder_folder.files(Path(ENCODER_FOLDER), CATEGORICALS)
+    return [Path(SPEC_FILE), Path(CHECKS_FILE), *columns, *encoder]
 
 
 def feature_spec(

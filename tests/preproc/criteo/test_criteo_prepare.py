@@ -272,5 +272,5 @@ def test_thresholds(text, expected):
     ],
 )
 def test_wrong_thresholds(text, message):
-    with pytest.raises(ValueError, match=f"--frequency_threshold .*{message}"):
+    with pytest.raises(ValueError, match=message):
         parse_thresholds(text)
