@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from config import Config
 from config.family import Definition, Family
 from config.flag import Values
+from dataloading.interactions.stored import num_users_and_items
 from dataloading.spec.locate import INTERACTIONS
 from recipes.collaborative import preset
 from recipes.collaborative.build import build, open_data
@@ -98,6 +99,7 @@ COLLABORATIVE = Family(
     terabyte_from=preset.TERABYTE_FROM,
     choose_small=preset.choose_small,
     small=preset.SMALL,
+    preset_facts=lambda config, spec: {"num_ids": sum(num_users_and_items(spec))},
     reads=INTERACTIONS,
     build=build,
     build_model=build_model,

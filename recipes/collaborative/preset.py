@@ -32,6 +32,10 @@ _MANY_RATES = {
     "weight_decay": 0.3,
 }
 _ALL_MANY = _MANY | _MANY_RATES
+# Weight decay of few interactions where users and items have fewer than this on average. Validation
+# HR@10 with it instead of 0.35: .387 instead of .362 with 3.2 per user and item, .619 instead of
+# .606 with 4.0; .725 instead of .751 with 9.6, .794 instead of .832 with 15.
+_SPARSE_BELOW, _SPARSE_DECAY = 6, 0.7
 
 SMALL = {
     **small_preset.SCHEDULE,
@@ -42,11 +46,19 @@ SMALL = {
         name: f"{value}; {_ALL_MANY.get(name, 'auto')} from 300,000 interactions on"
         for name, value in (_FEW | _FEW_RATES).items()
     },
+    "weight_decay": f"{_SPARSE_DECAY} below {_SPARSE_BELOW} interactions per user and item, else "
+    f"{_FEW_RATES['weight_decay']}; {_MANY_RATES['weight_decay']} from 300,000 interactions on",
 }
 
 
-def choose_small(values: Selection, num_samples: int) -> None:
-    """Sets the flags of NeuMF, GMF and MLP. Batches contain interactions and drawn negatives."""
+def choose_small(values: Selection, num_samples: int, num_ids: int = 0) -> None:
+    """Sets the flags of NeuMF, GMF and MLP. Batches contain interactions and drawn negatives.
+
+    Args:
+        values: the flags.
+        num_samples: interactions of the training split.
+        num_ids: users and items; 0 if unknown.
+    """
     values.set(**_SETTINGS)
     num_rows = num_samples * (1 + values["negative_samples"])
     few = num_samples < 300_000
@@ -56,4 +68,6 @@ def choose_small(values: Selection, num_samples: int) -> None:
     )
     if "learning_rate" not in values.pinned:
         values.set(**(_FEW_RATES if few else _MANY_RATES))
+        if few and num_samples < _SPARSE_BELOW * num_ids:
+            values.set(weight_decay=_SPARSE_DECAY)
     choose_schedule(num_rows, values)

@@ -158,6 +158,19 @@ def test_mlperf_with_other_flags():
             parsed(recipe, "--preset=mlperf")
 
 
+def test_decay_of_sparse_interactions():
+    """It is stronger where users and items have few interactions, unless the rate is pinned."""
+
+    def decay(num_samples, *flags):
+        config = parsed("ncf", *flags)
+        values = presets.choose(config, num_samples, config.explicit, num_ids=1_000).values
+        return values.get("weight_decay")
+
+    assert (decay(5_999), decay(6_000), decay(300_000)) == (0.7, 0.35, 0.3)
+    assert decay(5_999, "--learning_rate=0.01") is None
+    assert decay(5_999, "--weight_decay=0.1") is None
+
+
 def test_note():
     note = applied("dlrm", 8_000, "--learning_rate=0.01").preset_note
     assert note.startswith("preset small (8,000 training samples, fewer than 524,288,000): ")
