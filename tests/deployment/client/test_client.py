@@ -234,7 +234,7 @@ def test_closed_client():
 
 
 def test_invalid_arguments():
-    with pytest.raises(ValueError, match="--in_flight: expected 1 or more, got 0"):
+    with pytest.raises(ValueError, match="--in_flight: expected at least 1, got 0"):
         Client("127.0.0.1:1", "sums", in_flight=0)
     for url in ("http://127.0.0.1:1", "127.0.0.1"):
         with pytest.raises(ValueError, match=f"--url: expected host:port of the .* got {url}"):
