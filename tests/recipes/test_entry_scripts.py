@@ -379,7 +379,7 @@ def test_divergence_in_last_step(tiny, tmp_path, capsys):
     save = f"--save_checkpoint_path={model}"
     for flags in ([save, "--evals_per_epoch=0"], [save], ["--evals_per_epoch=0"]):
         code, _ = in_process(
-            *(tmp_path / "run", f"--dataset_path={tiny}", *TINY, "--learning_rate=inf"),
+            *(tmp_path / "run", f"--dataset_path={tiny}", *TINY, "--learning_rate=1e300"),
             *("--max_steps=1", *flags),
         )
         assert code == errors.DIVERGED
