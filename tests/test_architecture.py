@@ -36,9 +36,9 @@ ALLOWED = {
     },
     "training": RECIPES - {"recipes", "training"} | {"recipes.recipe", "recipes.from_flags"},
     "config": set(),
-    "nn": {EMBEDDINGS, "runtime"},
-    "nn/layers": {"distributed_embeddings.seeds", "nn.keras", "runtime"},
-    "nn/optim": {EMBEDDINGS, "nn.keras", "runtime"},
+    "nn": {EMBEDDINGS, "runtime.checkpoint"},
+    "nn/layers": {"distributed_embeddings.seeds", "nn.keras"},
+    "nn/optim": {EMBEDDINGS, "nn.keras"},
     "distributed-embeddings": {EMBEDDINGS},
     "distributed-embeddings/distributed_embeddings/planner": {f"{EMBEDDINGS}.planner"},
     "distributed-embeddings/distributed_embeddings/ops": {

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -12,8 +11,6 @@ from nn.metrics.calibration import Calibration
 from nn.metrics.classification import make_metrics
 from nn.metrics.group_metrics import Grouping, GroupMetrics
 from nn.metrics.plausibility import LEAK
-from runtime.cluster.failure import stack_sample
-from runtime.logs import plots
 
 AnyEvaluator = TypeVar("AnyEvaluator", bound="DatasetEvaluator")
 
@@ -109,9 +106,9 @@ class DatasetEvaluator:
         """
         raise NotImplementedError
 
-    def draw(self, folder: Path, metrics: dict[str, float]) -> list[Path]:
-        """Draws the last evaluation and returns the pictures; any rank may call it alone."""
-        return []
+    def picture(self, metrics: Mapping[str, float]) -> dict[str, Any] | None:
+        """Returns curves of the last evaluation, None without any; any rank may call it alone."""
+        return None
 
 
 class ClickEvaluator(DatasetEvaluator):
@@ -161,7 +158,6 @@ class ClickEvaluator(DatasetEvaluator):
             metrics.update(labels, logits, weights)
             if of_groups is not None:
                 of_groups.add(groups, labels, logits, weights)
-            stack_sample.record_progress()
         scores = metrics.result()
         group_values = of_groups.result() if of_groups else {}
         self.calibration = metrics.calibration.over(self._world)
@@ -173,24 +169,22 @@ class ClickEvaluator(DatasetEvaluator):
         if self._auc_thresholds is not None:
             yield "auc_error_bound", scores.auc_error_bound
 
-    def draw(self, folder: Path, metrics: dict[str, float]) -> list[Path]:
-        """Draws ROC and precision-recall curve, calibration and scores of the last evaluation; see
-        the base class.
+    def picture(self, metrics: Mapping[str, float]) -> dict[str, Any] | None:
+        """Returns ROC and precision-recall curve, calibration and scores of the last evaluation.
+
+        Returns:
+            Arguments of `runtime.logs.plots.evaluation`; None before an evaluation.
         """
         if self._curve is None:
-            return []
+            return None
         fpr, tpr = self._curve
         largest, shares = self.calibration.histogram()
-        path = folder / "roc.png"
-        plots.draw(
-            "evaluation",
-            path,
-            split=self.split,
-            curves={"fpr": fpr, "tpr": tpr, "auc": metrics["auc"], "pr_auc": metrics["pr_auc"]},
-            reliability=self.calibration.reliability()._asdict(),
-            histogram={"largest": largest, "shares": shares},
-        )
-        return [path]
+        return {
+            "split": self.split,
+            "curves": {"fpr": fpr, "tpr": tpr, "auc": metrics["auc"], "pr_auc": metrics["pr_auc"]},
+            "reliability": self.calibration.reliability()._asdict(),
+            "histogram": {"largest": largest, "shares": shares},
+        }
 
 
 class HeldOutAndTrainEvaluator:
@@ -198,7 +192,7 @@ class HeldOutAndTrainEvaluator:
 
     def __init__(self, held_out: ClickEvaluator, training: ClickEvaluator):
         self._held_out, self._training = held_out, training
-        self.draw = held_out.draw
+        self.picture = held_out.picture
 
     @property
     def num_batches(self) -> int:

@@ -9,7 +9,6 @@ from nn.metrics.classification import BinnedMetrics
 from nn.metrics.evaluator import DatasetEvaluator
 from nn.metrics.plausibility import ranking_notes
 from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
-from runtime.cluster.failure import stack_sample
 
 
 class HitRateEvaluator(DatasetEvaluator):
@@ -47,7 +46,6 @@ class HitRateEvaluator(DatasetEvaluator):
             if stopped():
                 return
             logits = self._scorer.score(batch.inputs)
-            stack_sample.record_progress()
             # The batch before is counted while a GPU computes this one.
             counts += _counts(waiting, length)
             waiting = batch, logits

@@ -127,7 +127,7 @@ def _pretrained(config: Config, model: Any, world: World) -> Callable[[], str] |
         ]
 
     def start() -> str:
-        from nn.ncf.pretrained import start_from
+        from recipes.collaborative.pretrained import start_from
 
         gmf, mlp = run_on_all_ranks(world, find)
         start_from(model, gmf, mlp, flags.alpha, world)

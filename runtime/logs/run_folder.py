@@ -143,24 +143,22 @@ def draw_plots(
 
     Args:
         history: the learning curve of a training; None for other runs.
-        evaluator: has `draw(folder, metrics)` and `split`; None without an evaluation.
+        evaluator: has `picture(metrics)`, content of `plots.evaluation` or None, and `split`; None
+            without an evaluation.
         summary: the metrics, and `best_reachable_auc` if it is known.
     """
-
-    def draw_curve() -> list[Path]:
-        path, best = run_dir / "learning_curve.png", summary.get("best_reachable_auc")
-        content = {"history": history, "best_reachable_auc": best}
-        content |= {"split": evaluator.split} if evaluator is not None else {}
-        plots.draw("learning_curve", path, **content)
-        return [path]
-
-    actions = [draw_curve] if history is not None else []
-    if evaluator is not None:
-        actions.append(lambda: evaluator.draw(run_dir, dict(summary)))
+    pictures: list[tuple[str, str, Mapping[str, Any]]] = []
+    if history is not None:
+        curve = {"history": history, "best_reachable_auc": summary.get("best_reachable_auc")}
+        curve |= {"split": evaluator.split} if evaluator is not None else {}
+        pictures.append(("learning_curve", "learning_curve.png", curve))
+    if evaluator is not None and (content := evaluator.picture(summary)) is not None:
+        pictures.append(("evaluation", "roc.png", content))
     drawn: list[Path] = []
-    for action in actions:
+    for kind, name, content in pictures:
         try:
-            drawn += action()
+            plots.draw(kind, run_dir / name, **content)
+            drawn.append(run_dir / name)
         except OSError as error:
             log.message(f"note: {error}")
     if drawn:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from runtime.cluster.failure import stack_sample
 from runtime.logs.dlll import DlllWriter, LogNames, plain, stdout_line
 from runtime.logs.mlflow_tracking import MLflowRun
 
@@ -159,14 +160,16 @@ class RunLogger:
     def bar(self, label: str, total: int) -> Iterator[Callable[[], None]]:
         """Yields a function that advances a progress bar of its own by one of `total` batches.
 
-        Like `progress`, it has no effect unless stderr is a terminal, and on other ranks.
+        Like `progress`, the bar is drawn on the chief, if stderr is a terminal. On every rank the
+        function records progress for the detection of failures.
         """
         if not self._has_bars:
-            yield lambda: None
+            yield stack_sample.record_progress
             return
         with _open_bar(total=total, desc=label, unit="batch") as self._inner_bar:
 
             def advance() -> None:
+                stack_sample.record_progress()
                 self._inner_bar.update()
 
             try:

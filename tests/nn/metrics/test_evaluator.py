@@ -10,7 +10,6 @@ from embedding_testing.fake_world import run_threads
 
 from dataloading.pipeline.batch import Batch, Inputs
 from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec
-from nn.metrics import evaluator as evaluator_module
 from nn.metrics.classification import NonFiniteScores
 from nn.metrics.evaluator import ClickEvaluator, HeldOutAndTrainEvaluator
 from nn.metrics.plausibility import LEAK, ONE_CLASS
@@ -47,20 +46,6 @@ def rows(*batches):
     )
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """The curves that were drawn instead of a PNG: (path, fpr, tpr, auc)."""
-    drawn = []
-
-    def draw(kind, path, split, curves, reliability, histogram):
-        assert (kind, split) == ("evaluation", "test")
-        assert sum(reliability["mass"]) > 0 and histogram["shares"].sum() in (1, 2)
-        drawn.append((path, curves["fpr"], curves["tpr"], curves["auc"]))
-
-    monkeypatch.setattr(evaluator_module.plots, "draw", draw)
-    return drawn
-
-
 def test_equal_weight_of_real_rows():
     dataset = rows(([0.0, 2.0], [0, 1], [1, 1]), ([0.0, 9.0], [1, 0], [1.5, 0.0]))
     scores = dict(ClickEvaluator(first_numerical, dataset).evaluate())
@@ -95,20 +80,21 @@ def test_notes_of_training_rows():
     assert both.notes[LEAK] == "high"
 
 
-def test_roc_curve_of_last_evaluation(drawn, tmp_path):
+def test_picture_of_last_evaluation():
     evaluator = ClickEvaluator(first_numerical, rows(([0.0, 2.0], [0, 1], [1, 1])))
-    assert evaluator.draw(tmp_path, {}) == drawn == []
-    assert evaluator.draw(tmp_path, dict(evaluator.evaluate())) == [tmp_path / "roc.png"]
-    ((path, fpr, tpr, auc),) = drawn
-    assert path == tmp_path / "roc.png" and auc == 1
-    assert (fpr.tolist(), tpr.tolist()) == ([0, 0, 1, 1], [0, 1, 1, 1])
+    assert evaluator.picture({}) is None
+    picture = evaluator.picture(dict(evaluator.evaluate()))
+    curves = picture["curves"]
+    assert picture["split"] == "test" and curves["auc"] == 1
+    assert (curves["fpr"].tolist(), curves["tpr"].tolist()) == ([0, 0, 1, 1], [0, 1, 1, 1])
+    assert sum(picture["reliability"]["mass"]) > 0 and picture["histogram"]["shares"].sum() == 2
 
 
 @pytest.mark.quick("2-*", "3-333-*")
 @pytest.mark.parametrize("auc_thresholds", [None, 100], ids=["exact", "binned"])
 @pytest.mark.parametrize("num_samples", [384, 333, 1])  # 333: the last batch is uneven
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_ranks_against_one(size, num_samples, auc_thresholds, drawn, tmp_path):
+def test_ranks_against_one(size, num_samples, auc_thresholds):
     one = ClickEvaluator(first_numerical, generated(num_samples, 48), auc_thresholds)
     expected = dict(one.evaluate())
 
@@ -120,7 +106,7 @@ def test_ranks_against_one(size, num_samples, auc_thresholds, drawn, tmp_path):
         if world.is_chief:
             calls = list(world.calls)
             outcome |= dict(results)
-            evaluator.draw(tmp_path, outcome)
+            assert evaluator.picture(outcome) is not None
             assert world.calls == calls
         else:
             outcome |= dict(results)
@@ -133,8 +119,6 @@ def test_ranks_against_one(size, num_samples, auc_thresholds, drawn, tmp_path):
     assert outcome == pytest.approx(expected, rel=1e-12, nan_ok=True)
     if auc_thresholds is None and num_samples > 1:
         assert outcome["auc"] == expected["auc"]
-    (curve,) = drawn
-    assert curve[0] == tmp_path / "roc.png"
 
 
 @pytest.mark.parametrize("bad_batch", [0, 17, 39])

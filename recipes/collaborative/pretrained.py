@@ -1,5 +1,6 @@
 """NeuMF started from a trained GMF and a trained MLP."""
 
+from functools import partial
 from pathlib import Path
 
 from distributed_embeddings.collectives import World
@@ -29,7 +30,7 @@ def start_from(
     bias, biases = model.output_layer.bias, []
     for path, kind, branch, share in ((gmf, GMF, "gmf", alpha), (mlp, MLP, "mlp", 1 - alpha)):
         # One after the other, so that no rank waits in a collective that another never reaches.
-        run_on_all_ranks(world, lambda p=path, k=kind, b=branch: _restore(model, p, k, b, world))
+        run_on_all_ranks(world, partial(_restore, model, path, kind, branch, world))
         kernel = model.output_layer.kernels[branch]
         kernel.assign(share * kernel)
         biases.append(share * bias)

@@ -7,7 +7,7 @@ from embedding_testing.fake_world import run_threads
 
 from nn.ncf.config import GMF, MLP, NEUMF, NCFConfig
 from nn.ncf.model import NCFModel
-from nn.ncf.pretrained import start_from
+from recipes.collaborative.pretrained import start_from
 from tests.runtime.checkpoint.array_weights import save
 
 
