@@ -118,7 +118,7 @@ def check_evaluator(world: World) -> None:
             if auc_thresholds is None:
                 assert repr(actual["auc"]) == repr(expected["auc"])
     batches = SyntheticDataset(
-        *(spec, "test", 60), num_batches=40, rank=world.rank, world_size=world.size
+        *(spec, "test", 60), num_samples=2400, rank=world.rank, world_size=world.size
     )
     try:
         dict(ClickEvaluator(ExchangingModel(world, 3), batches, None, world).evaluate())
