@@ -52,8 +52,9 @@ class Data(NamedTuple):
 
     Attributes:
         generate: writes N units to a path; returns the flags that read it.
-        flags, memory_flags: of the runs whose seconds are compared, and whose memory is measured.
-        counts: units of both, by default.
+        counts: units of the runs whose seconds are compared, and of those whose memory is measured,
+            by default.
+        flags, memory_flags: of these runs.
         rate: target of the first engine in units per second; None: for information.
         ratio: target of its speed relative to another one's.
     """
@@ -63,9 +64,9 @@ class Data(NamedTuple):
     unit: str  # plural noun
     generate: Callable[[Path, int], Flags]
     output_flag: str
-    flags: Flags
-    memory_flags: Flags
     counts: tuple[int, int]
+    flags: Flags = ()
+    memory_flags: Flags = ()
     engines: tuple[str, ...] = ("duckdb",)
     rate: int | None = None
     ratio: float | None = None
@@ -104,21 +105,33 @@ def generate_table(path: Path, num_rows: int) -> Flags:
 
 DATA = {
     "criteo": Data(
-        *("Preparing Criteo logs", "preproc.criteo", "rows", generate_logs, "--output"),
+        title="Preparing Criteo logs",
+        module="preproc.criteo",
+        unit="rows",
+        generate=generate_logs,
+        output_flag="--output",
+        counts=(1_000_000, 4_000_000),
         flags=("--frequency_threshold", 15),
         memory_flags=("--frequency_threshold", 0),
-        counts=(1_000_000, 4_000_000),
         rate=150_000,  # on 2 cores
     ),
     "reviews": Data(
-        *("Reviews for sequential recommenders", "preproc.amazon_books", "reviews"),
-        *(generate_reviews, "--output_path", (), (), (1_000_000, 2_000_000)),
+        title="Reviews for sequential recommenders",
+        module="preproc.amazon_books",
+        unit="reviews",
+        generate=generate_reviews,
+        output_flag="--output_path",
+        counts=(1_000_000, 2_000_000),
         engines=("duckdb", "nvtabular"),
         ratio=1,
     ),
     "table": Data(
-        *("A table of your own, prepared", "preproc.transcode", "rows", generate_table),
-        *("--output", (), (), (5_000_000, 5_000_000)),
+        title="A table of your own, prepared",
+        module="preproc.transcode",
+        unit="rows",
+        generate=generate_table,
+        output_flag="--output",
+        counts=(5_000_000, 5_000_000),
         ratio=0.625,
     ),
 }

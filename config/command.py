@@ -219,7 +219,7 @@ def _add_flag(parser: Any, field: Field, hint: Any, default_value: Any) -> None:
     rules, (kind, is_list) = rules_of(field), _kind_of(hint)
     text = "; ".join(filter(None, (field.metadata["help"], field.metadata["details"])))
     default = "" if isinstance(default_value, bool) else _default_text(default_value)
-    text += f" (default {default})" if default and "(default" not in text else ""
+    text += f" (default {default})" if default and "default" not in text else ""
     settings: dict[str, Any] = {"help": text.replace("%", "%%")}
     if kind is bool:
         settings["action"] = "store_true"

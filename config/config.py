@@ -95,7 +95,8 @@ class Config:
 
     def default(self, name: str) -> Any:
         """Returns the recipe's default of a flag."""
-        return self.definition.defaults.get(name, Config(self.definition).value(name))
+        fields = (field for _, field in fields_of(self.family) if field.name == name)
+        return self.definition.defaults.get(name, next(fields).default)
 
     def flat(self) -> dict[str, Any]:
         """Returns the values of the recipe's flags by name, for the log and the checkpoint.

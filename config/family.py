@@ -31,7 +31,8 @@ class Family:
             flags of `--preset small`.
         preset_facts: (config, spec) -> arguments of `choose_small` that the data set decides.
         small: the rule by which `small` sets each flag, for `--help`.
-        benchmarks: further values of --preset, and what sets the flags of a `presets.Selection`.
+        benchmarks: values of --preset that are a benchmark, and what sets the flags of a
+            `presets.Selection`.
         build: (config, spec, world, device) -> `recipes.recipe.Recipe`, model and data of a run.
         build_model: (config, spec, world, device) -> the untrained model alone.
         model_config: (config, spec) -> shape.

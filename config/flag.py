@@ -81,7 +81,7 @@ def _is_set(value: Any) -> bool:
 
 def not_read(name: str, condition: str) -> ValueError:
     """Returns the error of a flag without effect; condition: of its effect, "with --mode x"."""
-    return ValueError(f"--{name} is only read {condition}; or leave --{name} out")
+    return ValueError(f"--{name} is only read {condition}: leave --{name} out otherwise")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ by name (`Definition("dcnv2", family, {"optimizer": "adam"})`) and never repeats
 Below `main.py` no module sees absl: modules take the values that they need from the `Config`.
 """
 
-from config.command_line import flag_names, parse
+from config.command_line import parse
 from config.config import Config, flag_types, flags_with
 from config.family import Definition
 from config.flag import FIXED, OWN
@@ -16,7 +16,7 @@ from config.sections.device import DeviceConfig, read_loss_scale
 from config.sections.logs import LogConfig
 from config.sections.model import canonical_value, parse_embedding_dims
 from config.sections.optimizer import OptimizerConfig
-from config.sections.run import TERABYTE, RunConfig
+from config.sections.run import TERABYTE
 
 __all__ = [
     "FIXED",
@@ -28,9 +28,7 @@ __all__ = [
     "DeviceConfig",
     "LogConfig",
     "OptimizerConfig",
-    "RunConfig",
     "canonical_value",
-    "flag_names",
     "flag_types",
     "flags_with",
     "is_drawn_from_flags",

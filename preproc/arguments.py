@@ -66,13 +66,13 @@ def parse_delimiter(text: str) -> str:
 
 MISSING_HELP = (
     "more spellings of missing values in texts, comma-separated; with '=' before them, these "
-    f"instead of {' '.join(MISSING_VALUES[1:])}. The empty text is always one"
+    f"instead of {' '.join(MISSING_VALUES[1:])}. The empty text is always one (default: none)"
 )
 
 
-def parse_missing(text: str | None) -> tuple[str, ...]:
+def parse_missing(text: str) -> tuple[str, ...]:
     """Returns the spellings of missing values of `--missing_values`, the empty text first."""
-    own = (text or "").split(",")
+    own = text.split(",")
     if own[0].startswith("="):
         return tuple(dict.fromkeys(["", own[0][1:], *own[1:]]))
     return tuple(dict.fromkeys([*MISSING_VALUES, *own]))
@@ -132,7 +132,7 @@ class MachineOptions(CommandOptions):
         metavar="SIZE",
         needs=(
             Need(
-                "with a local --master; a cluster's is --spark_conf spark.executor.memory=...",
+                "with a local --master (a cluster's: --spark_conf spark.executor.memory=...)",
                 _is_local,
             ),
         ),

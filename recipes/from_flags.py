@@ -44,14 +44,14 @@ def load_feature_spec(config: Config, known: FeatureSpec | None = None) -> Featu
     """
     if not config.data.dataset_path or is_drawn_from_flags(config):
         return None
-    folder, family = Path(config.data.dataset_path), config.family.reads
+    folder, kind = Path(config.data.dataset_path), config.family.reads
     file = folder / _NVIDIA_FOLDER / config.data.feature_spec
     if not file.exists() or (folder / file.name).exists():
-        file = find_feature_spec(folder, file.name, "--dataset_path", family)
+        file = find_feature_spec(folder, file.name, "--dataset_path", kind)
     if known is not None and known.origin == str(file):
         return known
     spec = FeatureSpec.from_yaml(file)
-    check_family(spec, family, config.recipe)
+    check_family(spec, kind, config.recipe)
     return spec
 
 

@@ -14,8 +14,6 @@ PATIENCE = 4
 
 # Rules by which the preset sets each flag, for `--help`.
 SCHEDULE = {
-    "epochs": "falls with the number of samples",
-    "learning_rate": "0.002",
     "warmup_steps": "5 % of the steps",
     "decay_start_step": "the end of the warm-up",
     "decay_steps": "until the end of the training",
@@ -27,7 +25,7 @@ STOPPING = {
 }
 
 
-def has_validation_split(config: Config, spec: FeatureSpec) -> bool:
+def evaluates_validation_split(config: Config, spec: FeatureSpec) -> bool:
     """Returns whether the run is a training that evaluates a validation split."""
     trains = config.run.mode == "train" and not config.evaluation.benchmark
     is_evaluated = config.data.eval_mapping in ("auto", VALIDATION)
@@ -48,14 +46,12 @@ def choose_stopping(
         held_out: returns the number of training samples, of their number, that a training with
             early stopping evaluates and does not train on; None: the training has no validation
             samples, and is not stopped early.
-        metric: the metric; the losses of groups have their NDCG.
+        metric: by which evaluations are compared.
     """
     if held_out is None:
         return num_samples
     is_off = values["keep_best"] is False or values["auc_threshold"] is not None
     if values["evals_per_epoch"] and not is_off:
-        if values["training_loss"] != "log_loss":
-            metric = f"ndcg@{values['group_cutoffs'][0]}"
         values.set(keep_best=True, early_stopping=PATIENCE, metric=metric)
     return num_samples - (held_out(num_samples) if values["early_stopping"] else 0)
 

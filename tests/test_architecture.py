@@ -441,7 +441,7 @@ def comparisons_of_recipes(tree: ast.Module) -> Iterator[int]:
 
 
 def test_comparisons_of_recipes(root):
-    """All that depends on a family is in its folder: a new one changes no other file."""
+    """No other file compares names of recipes or families."""
     lines = {
         file: list(comparisons_of_recipes(tree))
         for file, tree in product(root).items()

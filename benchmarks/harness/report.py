@@ -8,19 +8,17 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn
 
 import numpy as np
 import psutil
 
 from config import command as command_line
-from config.command import CommandOptions
+from config.command import CommandOptions, Options
 from config.flag import flag
 
 _NOTABLE_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16")
-Options = TypeVar("Options", bound=CommandOptions)
 rounds_flag = functools.partial(flag, help_text="turns of every side", at_least=1)
-listed_flag = functools.partial(flag, help_text="of them, comma-separated")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +40,13 @@ def parse(
         text = description.splitlines()[0]
         return command_line.parse(options, argv, f"benchmarks.{name}", text, defaults=defaults)
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        refuse(str(error))
+
+
+def refuse(message: str) -> NoReturn:
+    """Ends the process with status 2: it cannot measure; 1 stands for a missed target."""
+    print(f"error: {message}", file=sys.stderr)
+    raise SystemExit(2)
 
 
 def machine() -> list[str]:
@@ -79,11 +82,11 @@ def _cpuinfo(key: str) -> str:
 def command(name: str, args: CommandOptions) -> str:
     """The command line of a benchmark with the values of all flags but those of paths."""
     words = [f"python -m benchmarks.{name}"]
-    for name, value in vars(args).items():
+    for flag_name, value in vars(args).items():
         if value is None or value is False or value in ("", ()) or isinstance(value, Path):
             continue
         text = ",".join(map(str, value)) if isinstance(value, tuple) else value
-        words.append(f"--{name}" if value is True else f"--{name} {text}")
+        words.append(f"--{flag_name}" if value is True else f"--{flag_name} {text}")
     return f"`{' '.join(words)}`"
 
 

@@ -290,9 +290,10 @@ def parse(
     """Reads the command line; ends the program if the environment of PyTorch lacks a package."""
     args = report.parse(options, argv, name, description, **defaults)
     if not args.other and not has_package(args.torch_python, package):
-        message = f"--torch_python {args.torch_python} has no {package}: `make {make_target}` makes"
-        print(f"error: {message} it from requirements/torch*.txt", file=sys.stderr)
-        raise SystemExit(2)
+        report.refuse(
+            f"--torch_python {args.torch_python} has no {package}: `make {make_target}` makes it "
+            "from requirements/torch*.txt"
+        )
     if args.quick:
         args = dataclasses.replace(args, rounds=2, steps=1, warmup_steps=1)
     return args

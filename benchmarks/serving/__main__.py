@@ -150,7 +150,7 @@ def results(timings: Timings, size: str, page: Page) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     args = report.parse(ServingOptions, argv, "serving", __doc__)
     if not perf_analyzer.works():
-        raise SystemExit("error: perf_analyzer is not there: run `make serve-setup`")
+        report.refuse("perf_analyzer is not there: run `make serve-setup`")
     facts = [
         f"tritonserver 2.51 with the Python backend, max_batch_size {MAX_BATCH_SIZE:,}; server and "
         "client share the cores",

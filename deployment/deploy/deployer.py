@@ -21,7 +21,7 @@ from deployment.model.served_model import (
     DenseModel,
     interface_of,
     original_tensors,
-    recommender_spec,
+    recommender_interface,
 )
 from deployment.model.trained_model import TrainedModel, open_checkpoint
 from deployment.serving.dense import DenseRunner
@@ -57,7 +57,7 @@ def deploy(options: DeployOptions) -> str:
     if options.tensors == NVIDIA:
         interface = original_tensors(interface, trained)
     if options.top_items:
-        interface = recommender_spec(interface, trained, options.top_items)
+        interface = recommender_interface(interface, trained, options.top_items)
     name = options.model_name or trained.recipe
     builders = models_of(options)
     key = _content_key(options, trained)

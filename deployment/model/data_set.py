@@ -6,14 +6,13 @@ from config import Config
 from deployment.model.trained_model import TrainedModel, open_checkpoint
 from deployment.request_options import RequestOptions
 from recipes.from_flags import load_feature_spec
-from recipes.ranking.data import spec_of_data
-from recipes.ranking.family import DLRM
-from recipes.ranking.model import model_config
+from recipes.registry import DLRM
 
 
 def described(flags: RequestOptions) -> TrainedModel:
-    """Describes the data set of a command: without a checkpoint, a folder
-    with a feature spec, as that of a model without weights.
+    """Describes the data set of a command.
+
+    Without a checkpoint it is a folder with a feature spec, as that of a model without weights.
 
     Raises:
         ValueError: the checkpoint or the specification does not exist, or is not of clicks.
@@ -30,11 +29,11 @@ def described(flags: RequestOptions) -> TrainedModel:
         synthetic_dataset_use_feature_spec=dataset_type == "synthetic",
     )
     raw = load_feature_spec(config)
-    spec = spec_of_data(config, raw)
+    spec = DLRM.family.spec_of_data(config, raw)
     if "categorical" not in spec.channel_spec and "numerical" not in spec.channel_spec:
         raise ValueError(
             f"--dataset_path {dataset_path}: expected the features of DLRM and DCNv2 (channels "
             f"numerical and categorical), got {', '.join(spec.channel_spec)}: give --checkpoint_dir"
         )
-    shape = model_config(config, spec)
+    shape = DLRM.family.model_config(config, spec)
     return TrainedModel(Path(dataset_path), None, config, spec, shape)

@@ -6,16 +6,13 @@ from types import ModuleType
 import numpy as np
 import tensorflow as tf
 
-from dataloading.pipeline.batch import Inputs, InteractionInputs, SequenceInputs
-from deployment.model import ctr, ncf, sequence
 from deployment.model.trained_model import TrainedModel
 from deployment.serving.interface import EMBEDDINGS, LOGITS, SCORES, Interface
+from recipes.registry import BY_NAME
 from runtime import checkpoint
 
 # Keras dtype policies of the dense part by `--precision`; weights stay float32.
 POLICIES = {"fp32": "float32", "fp16": "mixed_float16", "bf16": "mixed_bfloat16"}
-
-_FAMILY_OF_INPUTS = {Inputs: ctr, SequenceInputs: sequence, InteractionInputs: ncf}
 
 
 def serving_of(trained: TrainedModel) -> ModuleType:
@@ -58,7 +55,7 @@ def original_tensors(interface: Interface, trained: TrainedModel) -> Interface:
     return interface._replace(inputs=tuple(inputs), output=LOGITS)
 
 
-def recommender_spec(interface: Interface, trained: TrainedModel, top: int) -> Interface:
+def recommender_interface(interface: Interface, trained: TrainedModel, top: int) -> Interface:
     """Returns the interface of a model that answers the `top` items of a row, by logit.
 
     Raises:
@@ -84,7 +81,9 @@ def request_arrays(interface: Interface, inputs) -> dict[str, np.ndarray]:
 
     Rows with fewer ids than the feature's hotness are filled with -1.
     """
-    return _FAMILY_OF_INPUTS[type(inputs)].arrays(interface, inputs)
+    serving = import_module(BY_NAME[interface.recipe].family.serving)
+    arrays: dict[str, np.ndarray] = serving.arrays(interface, inputs)
+    return arrays
 
 
 class DenseModel(tf.Module):

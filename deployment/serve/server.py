@@ -250,7 +250,8 @@ class Server:
             "exit-timeout-secs": _EXIT_S,
             "backend-config": f"python,shm-region-prefix-name={self._shared_memory}",
         }
-        # Python's own `preexec_fn` may hang where threads of TensorFlow or gRPC hold locks.
+        # The server gets SIGTERM when this process ends. Not by `preexec_fn`, which may hang where
+        # threads of TensorFlow or gRPC hold locks.
         command = ["setpriv", "--pdeathsig", "TERM", str(self._program)]
         with write_errors_name(self._log):
             self._log.write_text(_NOTE, encoding="utf-8")

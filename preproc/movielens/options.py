@@ -124,14 +124,22 @@ class MovieLensOptions(MachineOptions):
                 unread |= dict.fromkeys(_DRAWN_FLAGS, "with a log of interactions or --validation")
         if self.source.form != CSV:
             unread |= {field.name: "with CSV files" for field in flags_of(type(self), _CSV)}
-        for name in unread.keys() & passed:
-            raise not_read(flag_name(name), f"{unread[name]}, not {self.source.files[0]}")
+        for name, condition in unread.items():
+            if name in passed:
+                raise not_read(flag_name(name), f"{condition}, not {self.source.files[0]}")
 
 
-# Not read with the NCF paper's files, and not without --validation.
+# Not read with the NCF paper's files; the second, only with --validation.
 _LOG_FLAGS = (
-    *("missing_values", "min_rating", "strict", "min_ratings", "threads", "memory_limit_bytes"),
-    *("engine", "master", "spark_conf"),
+    "missing_values",
+    "min_rating",
+    "strict",
+    "min_ratings",
+    "threads",
+    "memory_limit_bytes",
+    "engine",
+    "master",
+    "spark_conf",
 )
 _DRAWN_FLAGS = ("valid_negative", "seed", "nvidia_negatives")
 

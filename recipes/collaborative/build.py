@@ -13,7 +13,7 @@ from config import Config
 from dataloading.interactions.candidate_rules import list_length_key
 from dataloading.spec import feature_spec as fs
 from recipes import from_flags
-from recipes.collaborative.model import build_model, model_config
+from recipes.collaborative.model import build_model
 from recipes.recipe import METRICS, Goal, Recipe
 from recipes.recommendation import Recommendation, SeenItems, user_ids
 from runtime import checkpoint
@@ -46,8 +46,8 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
     if batch_sizes:
         spec = _drawn_spec(config, world)
     assert spec is not None
-    shape = model_config(config, spec)
     model = build_model(config, spec, world, device)
+    shape = model.config
     reads_samples = not batch_sizes and config.run.mode != "recommend"
     train, valid = open_data(config, spec, world) if reads_samples else (None, None)
     recommendation = None

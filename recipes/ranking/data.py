@@ -15,7 +15,7 @@ from dataloading.row_count import count_training_samples
 from dataloading.spec import feature_spec as fs
 from recipes import from_flags
 from recipes.recipe import Dataset
-from recipes.small_preset import has_validation_split
+from recipes.small_preset import evaluates_validation_split
 
 # Generated samples over which the best reachable AUC is computed; its standard error is below 3e-4.
 BEST_AUC_SAMPLES = 4_000_000
@@ -138,7 +138,7 @@ def held_out(config: Config, spec: fs.FeatureSpec) -> Callable[[int], int] | Non
     if config.run.mode == "train" and _can_hold_out(config, spec):
         return lambda num_samples: max(1, num_samples // 10)
     is_stored = config.data.dataset_type != "synthetic"
-    return (lambda _: 0) if is_stored and has_validation_split(config, spec) else None
+    return (lambda _: 0) if is_stored and evaluates_validation_split(config, spec) else None
 
 
 def held_out_samples(config: Config, spec: fs.FeatureSpec) -> range | None:

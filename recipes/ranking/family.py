@@ -6,13 +6,14 @@ from typing import Any
 
 from config.family import Definition, Family
 from config.sections.original import DOT_INTERACTIONS
+from config.sections.run import MLPERF
 from dataloading.spec.locate import CLICKS
 from recipes.baseline.after_training import check_packages
 from recipes.ranking import preset
 from recipes.ranking.build import build
 from recipes.ranking.data import held_out, open_data, spec_of_data
 from recipes.ranking.model import build_model, model_config, table_use
-from recipes.ranking.numerical_bins import exist
+from recipes.ranking.numerical_bins import has_bins
 from runtime.logs.dlll import LogNames
 
 _TEST_LOSS: dict[str, tuple[str, float]] = {"test_loss": ("log_loss", 1)}
@@ -77,7 +78,7 @@ RANKING = Family(
     terabyte_from=preset.TERABYTE_FROM,
     choose_small=preset.choose_small,
     small=preset.SMALL,
-    benchmarks={"mlperf": preset.choose_mlperf},
+    benchmarks={MLPERF: preset.choose_mlperf},
     reads=CLICKS,
     build=build,
     build_model=build_model,
@@ -88,7 +89,7 @@ RANKING = Family(
     spec_of_data=spec_of_data,
     preset_facts=lambda config, spec: {
         "held_out": held_out(config, spec),
-        "has_bins": exist(spec),
+        "has_bins": has_bins(spec),
     },
     check_baseline=check_packages,
     baseline="recipes.baseline.comparison",

@@ -33,7 +33,7 @@ def count_bins(config: Config, spec: fs.FeatureSpec) -> int:
     return max(len(column) - 1 for column in edges)
 
 
-def exist(spec: fs.FeatureSpec) -> bool:
+def has_bins(spec: fs.FeatureSpec) -> bool:
     """Returns whether a model of the data set can have bins (`--preset small`)."""
     return bool(spec.channel(fs.NUMERICAL_CHANNEL)) and _read_edges(spec) is not None
 

@@ -71,7 +71,10 @@ def choose_small(
     epochs differs between data sets. Otherwise there are about sqrt(samples) steps per epoch, and
     the rate decays until the end of a number of epochs that suits most data sets.
     """
-    num_samples = small_preset.choose_stopping(values, num_samples, held_out, "log_loss")
+    metric = "log_loss"
+    if values["training_loss"] != metric:  # a loss of groups
+        metric = f"ndcg@{values['group_cutoffs'][0]}"
+    num_samples = small_preset.choose_stopping(values, num_samples, held_out, metric)
     default_rate = not {"optimizer", "learning_rate"} & set(values.pinned)
     values.set(optimizer="adam")
     if values["variant"] != "nvidia":

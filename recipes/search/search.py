@@ -155,7 +155,7 @@ def _open_study(search: Search, chosen: Config) -> Study:
     description |= {"space": space, "metric": search.goal.metric}
     earlier = {"metric": search.definition.family.default_metric}
     study = Study(
-        *(search.study, search.storage, search.parameters, description, search.goal, earlier)
+        search.study, search.storage, search.parameters, description, search.goal, earlier
     )
     if num_interrupted := study.fail_interrupted():
         print(f"{num_interrupted} interrupted trials of an earlier run do not count")

@@ -25,7 +25,7 @@ class Study:
         file: file of SQLite, which is created. Its earlier trials count.
         description: what the search consists of; equal in all runs of it.
         goal: the metric.
-        earlier: description of a study that does not store it.
+        earlier: what the description of an older study lacks.
 
     Raises:
         ValueError: the package is not installed, the file cannot be used, or the study in it is

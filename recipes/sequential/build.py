@@ -23,7 +23,6 @@ from recipes.recipe import METRICS, Evaluator, Goal, Recipe
 from recipes.recommendation import Recommendation, SeenItems, user_ids
 from recipes.sequential.model import (
     build_model,
-    model_config,
     needs_negatives,
     optimizer_config,
 )
@@ -55,9 +54,9 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
     from nn.sequence.config import NVIDIA, embedding_tables
     from nn.sequence.loss import sequence_loss
 
-    shape = model_config(config, spec)
-    optimizer, is_nvidia = optimizer_config(config), shape.variant == NVIDIA
     model = build_model(config, spec, world, device)
+    shape = model.config
+    optimizer, is_nvidia = optimizer_config(config), shape.variant == NVIDIA
     train, valid, evaluated_train, recommendation = None, None, None, None
     if config.run.mode == "recommend":
         recommendation = _recommendation(config, spec, model, world)

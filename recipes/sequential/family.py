@@ -11,7 +11,7 @@ from dataloading.spec.locate import HISTORIES
 from recipes.sequential import preset
 from recipes.sequential.build import build, open_data
 from recipes.sequential.model import build_model, dense_bytes_of, model_config, table_use
-from recipes.small_preset import has_validation_split
+from recipes.small_preset import evaluates_validation_split
 from runtime.logs.dlll import LATENCIES, LogNames
 
 
@@ -72,7 +72,7 @@ SEQUENTIAL = Family(
     dense_bytes=dense_bytes_of,
     open_data=open_data,
     preset_facts=lambda config, spec: {
-        "held_out": (lambda number: 0) if has_validation_split(config, spec) else None
+        "held_out": (lambda number: 0) if evaluates_validation_split(config, spec) else None
     },
     baseline="recipes.baseline.histories",
     serving="deployment.model.sequence",

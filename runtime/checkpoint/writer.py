@@ -26,7 +26,7 @@ class Writer(threading.Thread):
     The caller's thread checks and copies blocks and computes checksums; this thread writes them.
 
     Args:
-        memory_bytes: limit of the copies that are not written yet; there is at least one.
+        memory_bytes: limit of the copies that are not written yet, in addition to one.
         text: returns the error message for an exception.
 
     Attributes:

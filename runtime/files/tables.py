@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from runtime.files.outputs import output_file
 
-# Rows of a Parquet file that are compressed together, and bytes from which fewer are.
+# Rows, or bytes if these are reached first, that are written together: a row group of Parquet.
 GROUP_ROWS, GROUP_BYTES = 1 << 20, 1 << 26
 # Rows of a CSV file that are turned into text together: 150 bytes each.
 _CSV_ROWS = 1 << 14

@@ -49,7 +49,10 @@ def test_values():
         ("a --to b --unknown", "unrecognized arguments: --unknown"),
         ("a --to b --widt 1", "unrecognized arguments: --widt"),
         ("a --to b --order x", "--order: expected one of rows, random, got x"),
-        ("a --to b --seed 3", "--seed is only read with --order random; or leave --seed out"),
+        (
+            "a --to b --seed 3",
+            "--seed is only read with --order random: leave --seed out otherwise",
+        ),
         ("a --to b --order random --seed=-1", "--seed: expected at least 0, got -1"),
         (
             "a --to b --widths 1,x",
@@ -97,7 +100,7 @@ def test_variants(capsys):
 
     assert read("--name y") == _Near(name="y")
     assert read("--where far --retries 2") == _Far(where="far", retries=2)
-    with pytest.raises(ValueError, match="^--retries is only read with --where far; or leave"):
+    with pytest.raises(ValueError, match="^--retries is only read with --where far: leave"):
         read("--retries 2")
     with pytest.raises(ValueError, match="^--where: expected one of near, far, got x"):
         read("--where x")

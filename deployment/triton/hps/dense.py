@@ -8,7 +8,7 @@ from deployment.serving.interface import Interface
 
 
 class DenseAfterHps(tf.Module):
-    """Dense part with HPS's output in place of `embeddings`; a `DenseModel`.
+    """Dense part with HPS's output in place of `embeddings`; else as a `DenseModel`.
 
     HPS returns the vectors of a lookup of n ids for the whole batch, [batch, n, dim] flat, one
     lookup after the other. With v values per row in total, of which b precede this lookup's, and

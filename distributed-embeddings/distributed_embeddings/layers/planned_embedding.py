@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from distributed_embeddings.collectives import current
+from distributed_embeddings.exchange.batch_lookup import BatchLookup
 from distributed_embeddings.exchange.group_variable import GroupVariable
 from distributed_embeddings.exchange.ids import Ids, Signature, read_ids
-from distributed_embeddings.exchange.lookup import BatchLookup
 from distributed_embeddings.exchange.row_exchange import RowExchange
 from distributed_embeddings.exchange.row_means import RowMeans
 from distributed_embeddings.exchange.row_wise import RowWise
@@ -37,7 +37,7 @@ class PlannedEmbedding(WholeTables, keras.layers.Layer):
     """Embedding tables that a plan shards over ranks.
 
     Args:
-        plan: Returns the plan of the tables.
+        plan: Function of the tables, in their order, that returns their plan.
         embeddings, dp_input, exchange_dtype, check_ids, use_custom_kernel, world: See
             `DistributedEmbedding`, which has a strategy in place of a plan.
     """
@@ -112,8 +112,9 @@ class PlannedEmbedding(WholeTables, keras.layers.Layer):
                     experimental_autocast=False,  # never a float16 copy of a whole table
                 )
             else:
-                options = (self.trainable, self.world_size)
-                holder = build_custom_layer(spec, self._embeddings[t], group, *options)
+                holder = build_custom_layer(
+                    spec, self._embeddings[t], group, self.trainable, self.world_size
+                )
         if group.kind != DATA_PARALLEL:
             for variable in [holder] if spec.fused else holder.weights:
                 variable.de_local = True  # this rank's own: neither reduced nor broadcast

@@ -94,8 +94,9 @@ class DistributedEmbedding(SlicedWeights):
         world = current() if world is None else world
 
         def plan_of(specs: Sequence[TableSpec]) -> Plan:
-            placement = (specs, world.size, strategy, input_table_map, *thresholds)
-            return make_plan(*placement, dp_input) if plan is None else plan
+            if plan is not None:
+                return plan
+            return make_plan(specs, world.size, strategy, input_table_map, *thresholds, dp_input)
 
         super().__init__(
             embeddings,

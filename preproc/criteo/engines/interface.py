@@ -1,7 +1,7 @@
 """Interface of an engine, which parses days, and counts and looks up columns.
 
 Both engines give the same rows, byte for byte, and vocabularies: rows have numbers, in input order,
-and are written by number.
+and are written by position.
 """
 
 from collections.abc import Sequence
@@ -76,7 +76,7 @@ class CriteoEngine(Protocol):
     def write_columns(
         self, columns: Sequence[CategoricalColumn], days: Sequence[DayFile]
     ) -> list[int]:
-        """Writes the id of each row with a known value; returns the numbers of these."""
+        """Writes the ids of all rows, 0 for unknown values; returns the known ones by column."""
 
     def explained_errors(self) -> AbstractContextManager:
         """Turns the engine's own errors into ValueError, OSError and KeyboardInterrupt."""

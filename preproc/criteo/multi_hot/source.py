@@ -169,8 +169,9 @@ def _open_prepared(folder: Path) -> SourceData:
                 splits[split][name] = FeatureValues(name, pieces)
                 first = own.stop
             files += paths
-        if len(label) != 1 or label[0] not in splits[split]:
-            raise ValueError(f"{spec.origin}: {split}: expected one label, got {len(label)}")
+        stored = [name for name in label if name in splits[split]]
+        if len(label) != 1 or not stored:
+            raise ValueError(f"{spec.origin}: {split}: expected one label, got {len(stored)}")
     cardinalities = [spec.cardinality(name) for name in categorical]
     return SourceData(splits, numerical, categorical, label[0], cardinalities, files)
 

@@ -1,7 +1,7 @@
-"""The prepared files: columns that are written by row number.
+"""The prepared files: columns that are written by position.
 
 Files are little-endian and row-major without any header. A column file is made at its full size,
-all zeros: a full disk shows at once, and a categorical value without an id needs no writing.
+all zeros: a full disk shows at once.
 """
 
 from dataclasses import dataclass

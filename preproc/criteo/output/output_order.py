@@ -1,6 +1,6 @@
 """The order in which the training rows are stored: seeded and random, or as in the log.
 
-A random order is a function from row numbers to positions: no engine sorts or draws anything.
+A random order is a function from row numbers to positions: nothing is drawn.
 """
 
 from dataclasses import dataclass

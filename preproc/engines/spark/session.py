@@ -31,6 +31,7 @@ WORKER_BYTES = 384 << 20  # a Python worker, with its DuckDB
 _MIN_HEAP_BYTES = 512 << 20
 _LOCAL_MASTER = re.compile(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?")
 _STOP_S = 20  # how long the JVM may take to end
+_PY4J = logging.getLogger("py4j")
 _JAVA_ERROR = re.compile(r"(?:Caused by: )?[\w.$]+(?:Exception|Error): (.*)")
 _PYTHON_ERROR = re.compile(r"^(ValueError|OSError|FileNotFoundError): (.*)", re.MULTILINE)
 
@@ -249,15 +250,15 @@ class Session:
 
     def __enter__(self):
         self._handler = signal.getsignal(signal.SIGINT)
-        self._spark = start(*self._start)  # whose own handler cancels the jobs
-        logging.disable(logging.CRITICAL)  # of the call that Ctrl-C tears, Py4J would show a trace
-        self.is_cluster = not is_local(self._spark.sparkContext.master)
         self.token.create()
+        self._spark = start(*self._start)  # whose own handler cancels the jobs
+        _PY4J.setLevel(logging.CRITICAL + 1)  # it would show a trace of the call that Ctrl-C tears
+        self.is_cluster = not is_local(self._spark.sparkContext.master)
         return self
 
     def __exit__(self, *exception):
         stop(self._spark)
-        logging.disable(logging.NOTSET)
+        _PY4J.setLevel(logging.NOTSET)
         if signal.getsignal(signal.SIGINT) is not self._handler:
             signal.signal(signal.SIGINT, self._handler or signal.SIG_DFL)
 

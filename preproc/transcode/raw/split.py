@@ -16,7 +16,7 @@ from dataloading.spec import rules
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
 from preproc.engines.engine import ROW, Engine, count_rows, fetch_row
 from preproc.events.times import time_number
-from preproc.fitting.expressions import HASH_RANGE, hashed, text, without_missing
+from preproc.fitting.expressions import HASH_RANGE, hashed, text
 
 DEFAULT_SHARES = "0.8,0.1,0.1"
 _SPLITS = (TRAIN, VALIDATION, TEST)
@@ -98,7 +98,7 @@ def _times(
     """Returns the time of each row as a number; raises ValueError where it is missing."""
     values, title = table[column], f"--split_by_time {column}"
     if values.type().is_string():
-        values = without_missing(values, missing).strip()
+        values = text(values, missing)
     elif values.type().is_nested():
         raise ValueError(f"{title}: expected times, got a column of {values.type()}")
 

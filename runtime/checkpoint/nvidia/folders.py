@@ -72,8 +72,8 @@ def table_file(path: Path, number: int) -> Path:
 def original_entries(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     """Returns the entries of weights by name; table number i is that of feature i.
 
-    The layout has no checksums: only sizes are checked, and
-    that values are finite. A folder without dense weights has no entries of them.
+    The layout has no checksums: only sizes are checked, and that values are finite. A folder
+    without dense weights has no entries of them.
 
     Raises:
         ValueError: another number of tables, another shape or dtype, a value that is not finite.

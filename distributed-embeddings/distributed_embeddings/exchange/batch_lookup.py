@@ -16,10 +16,10 @@ from distributed_embeddings.planner import DATA_PARALLEL, Plan
 
 
 class Part(Protocol):
-    """Lookup of some features, by the ids of this rank's samples; collective.
+    """Lookup of some features, by the ids of a call; `name` is that of the collectives.
 
-    Ids are sent to the ranks that hold their rows (`send_ids`), which look them up (`look_up`) and
-    return the vectors (`return_vectors`); `name` is that of the collectives.
+    Parts that exchange send ids to the ranks that hold their rows (`send_ids`), which look them up
+    (`look_up`) and return the vectors (`return_vectors`).
     """
 
     def __call__(self, ids: Mapping[int, Ids], name: str) -> dict[int, tf.Tensor]:
@@ -63,8 +63,9 @@ class BatchLookup:
             local += exchanged.pop()  # columns of a table in several slices are put together
         self._parts: list[Part] = []
         if any(exchanged):
-            shape = (signatures, dp_input, dtype)
-            self._parts.append(TableWise(exchange, exchanged, variables, *shape))
+            self._parts.append(
+                TableWise(exchange, exchanged, variables, signatures, dp_input, dtype)
+            )
         if local:
             self._parts.append(Local(local, variables, signatures))
         self._parts += row_wise
