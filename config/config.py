@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from config.family import Definition, Family
-from config.flag import rules_of
-from config.masking import mask_passwords
+from config.flag import mask_passwords, rules_of
 from config.sections import (
     checkpoint,
     collaborative,

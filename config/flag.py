@@ -7,6 +7,7 @@ options of a command (`config.command`).
 import dataclasses
 import math
 import operator
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -194,3 +195,13 @@ def flag(default: Any, help_text: str, group: str = "", **rules: Any) -> Any:
 def rules_of(field: "dataclasses.Field[Any]") -> Rules:
     """Returns the rules that a flag's dataclass field carries."""
     return cast(Rules, field.metadata["rules"])
+
+
+def mask_passwords(value: Any) -> Any:
+    """Returns a text without user and password of its URIs, for logs and files; other values
+    unchanged.
+
+    >>> mask_passwords("--mlflow_uri=postgresql://user:password@host/runs")
+    '--mlflow_uri=postgresql://***@host/runs'
+    """
+    return re.sub(r"://\S+@", "://***@", value) if isinstance(value, str) else value

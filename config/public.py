@@ -8,25 +8,16 @@ Below `main.py` no module sees absl: modules take the values that they need from
 from config.command_line import parse
 from config.config import Config, flag_types, flags_with
 from config.family import Definition
-from config.flag import FIXED, OWN
 from config.help import usage
-from config.sections.checkpoint import CheckpointConfig
 from config.sections.data import is_drawn_from_flags
 from config.sections.device import DeviceConfig, read_loss_scale
-from config.sections.logs import LogConfig
 from config.sections.model import canonical_value, parse_embedding_dims
 from config.sections.optimizer import OptimizerConfig
-from config.sections.run import TERABYTE
 
 __all__ = [
-    "FIXED",
-    "OWN",
-    "TERABYTE",
-    "CheckpointConfig",
     "Config",
     "Definition",
     "DeviceConfig",
-    "LogConfig",
     "OptimizerConfig",
     "canonical_value",
     "flag_types",

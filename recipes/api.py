@@ -183,7 +183,7 @@ def _saving_in_run_dir(definition: Definition, flags: dict[str, Any]) -> tuple[C
     """Returns the flags of a training that saves in the folder of the run, and that folder."""
     placeholder = {**flags, "save_checkpoint_path": CHECKPOINTS}
     config = _parse(definition, "train", placeholder)
-    run_dir = run_folder.make_run_dir(config)
+    run_dir = run_folder.make_run_dir(config.logs.run_dir, config.recipe)
     paths = {"run_dir": str(run_dir), "save_checkpoint_path": str(run_dir / CHECKPOINTS)}
     explicit = config.explicit | set(paths)
     return dataclasses.replace(config.with_values(paths), explicit=explicit), run_dir

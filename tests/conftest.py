@@ -81,16 +81,16 @@ def float16_on_a_cpu(monkeypatch):
     """
     from config import read_loss_scale
     from nn.train import loss_scale
-    from runtime.hardware import device
+    from training import device_setup
 
-    original = device.set_up
+    original = device_setup.set_up
 
     def set_up(flags, *args):
         place = original(flags, *args)
         scale = read_loss_scale(flags.loss_scale)
         return dataclasses.replace(place, compute_dtype="float16", loss_scale=scale)
 
-    monkeypatch.setattr(device, "set_up", set_up)
+    monkeypatch.setattr(device_setup, "set_up", set_up)
     monkeypatch.setattr(loss_scale, "INITIAL_SCALE", 2.0**27)
     monkeypatch.setattr(loss_scale, "GROWTH_STEPS", 3)
 

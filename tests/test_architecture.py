@@ -80,7 +80,7 @@ ALLOWED = {
     },
     "preproc/encoding": {"runtime.cli", "runtime.files"},
     "original": set(),
-    "runtime": {"config", EMBEDDINGS},
+    "runtime": {"config.command", "config.flag", EMBEDDINGS},
     "runtime/files": set(),
     "runtime/cli.py": {"runtime.files.paths", "runtime.tensorflow_start"},
     "runtime/logs/dashboard.py": {"dataloading.spec", "runtime"},
@@ -231,6 +231,7 @@ def test_imports(root):
     [
         ("nn/ctr/model.py", "dataloading.pipeline.batch"),
         ("runtime/hardware/device.py", "nn.ctr.model"),
+        ("runtime/hardware/device.py", "config.Config"),
         ("dataloading/formats/raw_binary.py", "runtime.hardware.device"),
         ("distributed-embeddings/distributed_embeddings/layers/embedding.py", "nn.ctr.model"),
         ("distributed-embeddings/distributed_embeddings/planner/plan.py", "distributed_embeddings"),

@@ -7,6 +7,7 @@ from typing import Any
 from distributed_embeddings.collectives import World
 
 from config import Config
+from config.checkpoint_flags import adopt_flags, adopt_original, resume_flags
 from dataloading.keys.growth import Growth
 from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
@@ -14,9 +15,61 @@ from dataloading.spec.yaml_io import dump_mapping
 from preproc.encoding.folder import read_digest
 from recipes.recipe import Recipe
 from runtime import checkpoint
-from runtime.checkpoint.resume import Start
+from runtime.checkpoint.resume import Request, Start
 from runtime.hardware import device as devices
 from training.state import RunContext
+
+
+def start_request(config: Config) -> Request:
+    """Returns the start of a run and the place of its checkpoints, as flags name them."""
+    flags = config.checkpoint
+    if config.run.mode != "train":
+        return Request(weights=flags.restore_checkpoint_path)
+    return Request(
+        weights=flags.restore_checkpoint_path,
+        resume=flags.resume or flags.load_checkpoint_path,
+        is_optional=not flags.resume and flags.load_checkpoint_path is not None,
+        save=flags.save_checkpoint_path,
+        output=config.original.saved_model_output_path,
+        # As in NVIDIA's NCF, with --checkpoint_dir a training may follow one that has not ended.
+        replaces=config.collaborative.checkpoint_dir is not None,
+    )
+
+
+def set_up_flags(config: Config) -> Config:
+    """Returns the flags to set up processes and devices with: those of the training that resumes.
+
+    Errors of the checkpoint are left to `find` and `adopt`, when ranks can agree on them.
+    """
+    path = start_request(config).resume_path
+    if not path:
+        return config
+    try:
+        description = checkpoint.describe(checkpoint.resolve(path)).description
+        adopted, _ = resume_flags(config, description, path)
+        return config.with_values(adopted)
+    except ValueError:
+        return config
+
+
+def adopt(config: Config, start: Start) -> tuple[Config, checkpoint.Index | None, list[str]]:
+    """Adds the flags that a checkpoint stores.
+
+    Returns:
+        All flags, the checkpoint's index (None without one), and the names of the flags of a
+        resumed training that differ.
+    """
+    if start.path is None:
+        if config.awaits_checkpoint:  # not saved yet
+            config.check_complete()
+        return config, None, []
+    with checkpoint.suggest_previous(start.path, start.flag):
+        saved = checkpoint.describe(start.path)
+    if start.resumes:
+        adopted, changed = resume_flags(config, saved.description, f"checkpoint {start.path}")
+        return config.replace(**adopted), saved, changed
+    read = adopt_original if checkpoint.is_original(start.path) else adopt_flags
+    return config.replace(**read(config, saved.description)), saved, []
 
 
 def training_weights(recipe: Recipe) -> list[checkpoint.Weight]:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from distributed_embeddings.collectives import CollectiveError
 
-from config.masking import mask_passwords
+from config.flag import mask_passwords
 from runtime.checkpoint import NonFiniteWeight
 from runtime.checkpoint.policy import CheckpointPolicy
+from runtime.checkpoint.saver import Saver
 from runtime.cluster import distributed, signals
 from runtime.cluster.distributed import RankLost
 from runtime.files.paths import error_text
@@ -55,8 +56,7 @@ def handle_failures(run: RunContext) -> Iterator[CheckpointPolicy]:
     folder = run.start.folder
     is_caught = folder is not None and run.catches_signals
     with stop_signal if is_caught else contextlib.nullcontext():
-        options, attached = run.config.checkpoint, attached_files(run.data)
-        policy = CheckpointPolicy(options, folder, run.world, run.log, stop_signal, attached)
+        policy = _open_policy(run, stop_signal)
         try:
             yield policy
         except (TrainingDiverged, NonFiniteWeight) as error:
@@ -77,6 +77,22 @@ def handle_failures(run: RunContext) -> Iterator[CheckpointPolicy]:
             raise
         if policy.interrupted:
             raise _stopped(run, policy)
+
+
+def _open_policy(run: RunContext, stop_signal: signals.StopSignal) -> CheckpointPolicy:
+    flags, folder, saver = run.config.checkpoint, run.start.folder, None
+    if folder is not None:
+        memory_bytes, attached = flags.checkpoint_memory_mb * 2**20, attached_files(run.data)
+        saver = Saver(folder, run.world, flags.keep_checkpoints, memory_bytes, attached)
+    return CheckpointPolicy(
+        saver,
+        run.world,
+        run.log,
+        stop_signal,
+        every_steps=flags.checkpoint_every,
+        every_minutes=flags.checkpoint_every_minutes,
+        stops_on_error=flags.on_checkpoint_error == "stop",
+    )
 
 
 def _stopped(run: RunContext, policy: CheckpointPolicy) -> Stopped:

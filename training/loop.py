@@ -63,7 +63,13 @@ class TrainingLoop:
         self.epoch_log = EpochLog(run)
         times_epochs = self.epoch_log.times_epochs or self.evaluation.benchmark
         self.timer = StepTimer(warmup_steps, epochs=times_epochs)
-        self.profiler = Profiler(run.config.logs, run.run_dir, self.world)
+        logs = run.config.logs
+        is_profiled = self.world.rank == logs.profiled_rank
+        self.profiler = Profiler(
+            logs.profiler_start_step if is_profiled else None,
+            logs.profiler_steps,
+            run.run_dir / "profile",
+        )
 
         self.evaluate_after = evaluation_batches(
             self.data.num_batches, self.evaluation.evals_per_epoch

@@ -11,6 +11,7 @@ from distributed_embeddings.collectives import World
 from distributed_embeddings.collectives.launch import launched
 
 from config import Config, flags_with, presets
+from config.checkpoint_flags import shape_flags
 from config.sections import original
 from dataloading.row_count import count_training_samples
 from dataloading.spec import data_checks
@@ -18,8 +19,7 @@ from dataloading.spec.feature_spec import FeatureSpec
 from recipes.from_flags import load_feature_spec
 from recipes.recipe import Recipe
 from runtime.checkpoint import Index, best_of, describe, resolve
-from runtime.checkpoint.flags import shape_flags
-from runtime.checkpoint.resume import Start, find, set_up_flags
+from runtime.checkpoint.resume import Start, find
 from runtime.cluster import distributed, launcher
 from runtime.cluster.distributed import run_on_all_ranks
 from runtime.files import predictions, tables
@@ -28,8 +28,9 @@ from runtime.hardware import affinity, gpu
 from runtime.hardware import device as devices
 from runtime.hardware.device import Device
 from runtime.logs import rank_logs, run_folder
-from training import checkpoints
+from training import checkpoints, device_setup
 from training.failures import log_failure
+from training.logs.run_log import open_log
 from training.schedule import count_steps
 from training.state import Position, RunContext
 
@@ -71,7 +72,8 @@ def open_run(config: Config) -> Iterator[RunContext]:
     """
     data = check_paths(config)
     world, device = _connect(config)
-    start = find(config, world)
+    request = checkpoints.start_request(config)
+    start = find(request, world, config.distribution.rank_timeout_s)
     try:
         config, data, saved, changed = _adopt_flags(config, data, start, world)
         seed = world.gather_objects(devices.choose_seed(config.run.seed), "seed")[0]
@@ -88,10 +90,10 @@ def open_run(config: Config) -> Iterator[RunContext]:
                 position = position.on_grown_data()
         total_steps = _count_steps(config, recipe, position)
         with (
-            run_folder.open_run_dir(config, world) as run_dir,
+            run_folder.open_run_dir(config.logs.run_dir, config.recipe, world) as run_dir,
             run_on_all_ranks(
                 world,
-                lambda: run_folder.open_log(
+                lambda: open_log(
                     *(config, run_dir, world, total_steps, position.step),
                     *(recipe.metric_splits(), recipe.goal.metric),
                 ),
@@ -173,12 +175,12 @@ def _count_training_samples(config: Config, spec: FeatureSpec | None) -> int | N
 
 def _connect(config: Config) -> tuple[World, Device]:
     """Connects the ranks and sets up the device of each."""
-    early = set_up_flags(config)
+    early = checkpoints.set_up_flags(config)
     rank_logs.start(config.logs.rank_logs)
     world = distributed.connect(config.distribution.rank_timeout_s, early.device.deterministic)
 
     def set_up() -> Device:
-        device = devices.set_up(early.device, world.local_rank, world.local_size)
+        device = device_setup.set_up(early.device, world.local_rank, world.local_size)
         rank_logs.check()
         return device
 
@@ -197,7 +199,7 @@ def _adopt_flags(
 
     def adopt() -> tuple[Config, FeatureSpec | None, Index | None, list[str]]:
         _check_run(config, world)
-        adopted, saved, changed = start.adopt(config)
+        adopted, saved, changed = checkpoints.adopt(config, start)
         spec = load_feature_spec(adopted, data)
         return with_preset(adopted, spec, saved, start.resumes), spec, saved, changed
 

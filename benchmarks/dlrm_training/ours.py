@@ -13,7 +13,7 @@ from benchmarks.harness.tensorflow_training import RecipeTraining, starting
 from benchmarks.harness.worker import Started, load_sizes
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 from recipes.registry import DLRM
-from runtime.hardware import device
+from training import device_setup
 
 
 def make(folder: Path, threads: int, **flags) -> RecipeTraining:
@@ -37,7 +37,7 @@ def make(folder: Path, threads: int, **flags) -> RecipeTraining:
         inter_op_parallelism=threads,
         **flags,
     )
-    place = device.set_up(config.device, 0, 1)
+    place = device_setup.set_up(config.device)
     spec = FeatureSpec.from_yaml(f"{config.data.dataset_path}/feature_spec.yaml")
     recipe = DLRM.family.build(config, spec, World(), place)
     names = [f"table_{t}" for t in range(len(sizes.table_rows))]

@@ -10,7 +10,7 @@ import config as configuration
 from benchmarks.harness.worker import Started, load
 from nn.embedding_model import EmbeddingModel
 from nn.train.trainer import Trainer
-from runtime.hardware import device
+from training import device_setup
 
 
 class RecipeTraining:
@@ -68,7 +68,7 @@ def recipe_side(
     folder: Path, threads: int, rows_kind: type, sizes_kind: type, make: Callable
 ) -> Started:
     """A side of trainings `make(rows, sizes, **options)`."""
-    device.set_up(
+    device_setup.set_up(
         configuration.DeviceConfig(
             cpu=True, intra_op_parallelism=threads, inter_op_parallelism=threads
         )

@@ -8,6 +8,7 @@ from typing import Any
 from distributed_embeddings.collectives import World
 
 from config import Config
+from config.checkpoint_flags import adopt_original, recorded_flags
 from config.family import Family
 from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
@@ -17,7 +18,6 @@ from preproc.encoding.folder import read_digest
 from recipes.from_flags import load_feature_spec
 from recipes.registry import BY_NAME, DCNV2, DLRM
 from runtime import checkpoint
-from runtime.checkpoint.flags import adopt_original, recorded_flags
 from runtime.checkpoint.nvidia import folders
 
 

@@ -17,8 +17,8 @@ from distributed_embeddings.collectives.launch import launched
 import config as configuration
 from config import Config
 from config.family import Definition
+from config.flag import mask_passwords
 from config.flag_file import argument
-from config.masking import mask_passwords
 from dataloading.spec.feature_spec import FeatureSpec
 from recipes.from_flags import load_feature_spec
 from recipes.recipe import Goal

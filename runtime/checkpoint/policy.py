@@ -3,13 +3,10 @@
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from distributed_embeddings.collectives import CollectiveError, World
 
-from config import CheckpointConfig
-from runtime.checkpoint.folder import Folder
 from runtime.checkpoint.saver import Outcome, Saver
 from runtime.checkpoint.weight import NonFiniteWeight, Weight
 from runtime.cluster.heartbeat import Heartbeat
@@ -20,8 +17,12 @@ from runtime.logs.run_logger import RunLogger
 class CheckpointPolicy:
     """Saves every N steps or minutes, at the end, and when a signal requests a stop.
 
-    All ranks make the same calls, and all decisions are equal on all ranks. Without a folder
-    (locked by rank 0) nothing is saved and no stop is requested. `attached` is as of `Saver`.
+    All ranks make the same calls, and all decisions are equal on all ranks.
+
+    Args:
+        saver: writes the checkpoints; None: nothing is saved and no stop is requested.
+        every_steps, every_minutes: time between checkpoints; None: not by this measure.
+        stops_on_error: whether a failed save ends the training.
 
     Attributes:
         stopping: name of the signal that some rank received; None if no stop is requested.
@@ -30,19 +31,17 @@ class CheckpointPolicy:
 
     def __init__(
         self,
-        options: CheckpointConfig,
-        folder: Folder | None,
+        saver: Saver | None,
         world: World,
         log: RunLogger,
         stop_signal: StopSignal,
-        attached: Mapping[str, bytes | Path] | None = None,
+        every_steps: int | None = None,
+        every_minutes: float | None = None,
+        stops_on_error: bool = False,
     ):
-        self._options, self._world, self._log = options, world, log
-        self._stop_signal = stop_signal
-        self._saver = None
-        if folder is not None:
-            memory_bytes = options.checkpoint_memory_mb * 2**20
-            self._saver = Saver(folder, world, options.keep_checkpoints, memory_bytes, attached)
+        self._saver, self._world, self._log = saver, world, log
+        self._stop_signal, self._stops_on_error = stop_signal, stops_on_error
+        self._every_steps, self._every_minutes = every_steps, every_minutes
         self._heartbeat = Heartbeat(world)
         self._minutes_due = False
         self._last_time = time.monotonic()
@@ -86,7 +85,7 @@ class CheckpointPolicy:
         return self.stopping is not None
 
     def _status(self) -> list[bool]:
-        minutes = self._options.checkpoint_every_minutes
+        minutes = self._every_minutes
         passed_s = time.monotonic() - self._last_time
         return [
             self._stop_signal.name == "SIGTERM",
@@ -103,8 +102,7 @@ class CheckpointPolicy:
         """Returns whether to save after `step` steps; `last` requires it in any case."""
         if self._saver is None or self._saved_step == step:
             return False
-        every = self._options.checkpoint_every
-        regularly = every is not None and step % every == 0
+        regularly = self._every_steps is not None and step % self._every_steps == 0
         return bool(regularly or self._minutes_due or self.stopping or last)
 
     def save(
@@ -146,7 +144,7 @@ class CheckpointPolicy:
         self.interrupted = self.stopping is not None and not is_complete
 
     def _check_outcomes(self) -> None:
-        self._log_outcomes(stop=self._options.on_checkpoint_error == "stop")
+        self._log_outcomes(stop=self._stops_on_error)
 
     def _log_outcomes(self, stop: bool, continues: bool = True) -> None:
         """Logs the saves that have ended; a failed one ends the training if `stop`."""

@@ -2,19 +2,65 @@
 
 import socket
 import tempfile
+from enum import Enum, auto
 from pathlib import Path
 from typing import NamedTuple
 
 from distributed_embeddings.collectives import World
 
-from config import Config
-from runtime.checkpoint.files import Index
-from runtime.checkpoint.flags import adopt_flags, adopt_original, resume_flags
-from runtime.checkpoint.folder import Folder, best_of, is_checkpoint, resolve, suggest_previous
+from runtime.checkpoint.folder import Folder, best_of, is_checkpoint, resolve
 from runtime.checkpoint.lock import RESUME_WAIT_S, WAIT_S
-from runtime.checkpoint.nvidia.folders import is_original
 from runtime.checkpoint.reader import describe
 from runtime.cluster.distributed import run_on_all_ranks
+
+
+class Action(Enum):
+    """Start of a run, whose checkpoints a folder holds."""
+
+    BEGIN = auto()  # with the named weights, or without any
+    RESUME = auto()  # the named checkpoint, or the newest one; newer ones are abandoned
+    SET_ASIDE = auto()  # the checkpoints in the folder, then BEGIN
+    REFUSE = auto()  # the folder is that of another training
+
+
+_BEGIN, _RESUME, _SET_ASIDE, _REFUSE = Action
+
+# All cases: what names the start, and the newest checkpoint in the folder that the run saves to.
+CASES = {
+    #                           none      before the end   at the end of its training
+    "nothing, or weights":     (_BEGIN,   _REFUSE,         _SET_ASIDE),
+    "the same, replacing":     (_BEGIN,   _SET_ASIDE,      _SET_ASIDE),
+    "auto":                    (_BEGIN,   _RESUME,         _RESUME),
+    "a checkpoint in it":      (_RESUME,  _RESUME,         _RESUME),
+    "a checkpoint elsewhere":  (_RESUME,  _REFUSE,         _REFUSE),
+}  # fmt: skip
+
+
+class Request(NamedTuple):
+    """Start of a run, and place of its checkpoints, as flags name them.
+
+    Attributes:
+        weights: checkpoint, or a folder of them, from whose weights the run starts.
+        resume: training to resume, in place of `weights`: a checkpoint, a folder of them, or "auto"
+            for the newest checkpoint in `save`.
+        is_optional: whether a new training begins where `resume` has no checkpoint.
+        save: folder of the checkpoints of a training.
+        output: SavedModel that is made from a checkpoint: without another folder, checkpoints are
+            in a temporary one next to it.
+        replaces: whether the training may follow one in `save` that has not ended.
+    """
+
+    weights: str | None = None
+    resume: str | None = None
+    is_optional: bool = False
+    save: str | None = None
+    output: str | None = None
+    replaces: bool = False
+
+    @property
+    def resume_path(self) -> str | None:
+        """Path of the training to resume."""
+        return self.save if self.resume == "auto" else self.resume
 
 
 class Start(NamedTuple):
@@ -38,52 +84,23 @@ class Start(NamedTuple):
         if self.folder is not None:
             self.folder.release()
 
-    def adopt(self, config: Config) -> tuple[Config, Index | None, list[str]]:
-        """Adds the flags that the checkpoint stores.
 
-        Returns:
-            All flags, the checkpoint's index (None without one), and the names of the flags of a
-            resumed training that differ.
-        """
-        if self.path is None:
-            if config.awaits_checkpoint:  # not saved yet
-                config.check_complete()
-            return config, None, []
-        with suggest_previous(self.path, self.flag):
-            saved = describe(self.path)
-        if self.resumes:
-            adopted, changed = resume_flags(config, saved.description, f"checkpoint {self.path}")
-            return config.replace(**adopted), saved, changed
-        adopt = adopt_original if is_original(self.path) else adopt_flags
-        return config.replace(**adopt(config, saved.description)), saved, []
-
-
-def set_up_flags(config: Config) -> Config:
-    """Returns the flags to set up processes and devices with: those of the training that resumes.
-
-    Errors of the checkpoint are left to `find` and `Start.adopt`, when ranks can agree on them.
-    """
-    resume = _resume_flag(config)
-    root = config.checkpoint.save_checkpoint_path if resume == "auto" else resume
-    if not resume or root is None:
-        return config
-    try:
-        adopted, _ = resume_flags(config, describe(resolve(root)).description, str(root))
-        return config.with_values(adopted)
-    except ValueError:
-        return config
-
-
-def find(config: Config, world: World) -> Start:
+def find(request: Request, world: World, rank_timeout_s: float) -> Start:
     """Returns what rank 0 finds, on all ranks.
+
+    Args:
+        rank_timeout_s: seconds for which ranks wait for each other.
 
     Raises:
         ValueError: the checkpoint does not exist, the folder cannot be written, or it belongs to
             another training.
     """
+    wait_s = RESUME_WAIT_S if request.resume else WAIT_S
+    if world.size > 1:  # the other ranks wait for rank 0, which waits for the lock
+        wait_s = min(wait_s, 0.8 * rank_timeout_s)
     nothing = Start(None, None, False, False)
     start = run_on_all_ranks(
-        world, lambda: _find_on_chief(config, world) if world.is_chief else nothing
+        world, lambda: _find_on_chief(request, wait_s) if world.is_chief else nothing
     )
     names = [start.folder and str(start.folder.root), start.path and str(start.path), *start[2:4]]
     root, path, resumes, is_newest = world.gather_objects(names, "checkpoint.start")[0]
@@ -94,61 +111,66 @@ def find(config: Config, world: World) -> Start:
     return Start(folder, Path(path) if path else None, resumes, is_newest, start.note)
 
 
-def _find_on_chief(config: Config, world: World) -> Start:
-    resume, path = _resume_flag(config), _named_start(config)
-    resumes_path = path if resume else None
-    root, note = _folder_to_save(config, path)
+def _find_on_chief(request: Request, wait_s: float) -> Start:
+    path = _named_checkpoint(request)
+    resumes = path is not None and request.resume is not None
+    root, note = _folder_to_save(request, path)
     if root is None:
-        return Start(None, path, resumes_path is not None, False)
+        return Start(None, path, resumes, False)
     folder = Folder(root)
-    wait_s = RESUME_WAIT_S if resume else WAIT_S
-    if world.size > 1:  # the other ranks wait for this one, which waits for the lock
-        wait_s = min(wait_s, 0.8 * config.distribution.rank_timeout_s)
     folder.acquire(wait_s)
     newest = folder.newest()
-    # As in NVIDIA's NCF, with --checkpoint_dir a training may follow one that has not ended.
-    is_replaced = config.collaborative.checkpoint_dir is not None
-    if newest is not None and not resume and (is_replaced or _is_finished(newest.path)):
+    if request.resume == "auto":
+        case = "auto"
+    elif resumes and path is not None:
+        is_inside = path.resolve().parent == folder.root
+        case = "a checkpoint in it" if is_inside else "a checkpoint elsewhere"
+    else:
+        case = "the same, replacing" if request.replaces else "nothing, or weights"
+    action = CASES[case][0 if newest is None else 1 + _is_finished(newest.path)]
+    if newest is not None and action is Action.REFUSE:
+        folder.release()
+        raise ValueError(
+            f"--save_checkpoint_path {root} holds checkpoints of a training that has not "
+            f"ended ({newest.path.name}): resume it with --resume auto, or give another folder"
+        )
+    if newest is not None and action is Action.RESUME:
+        path = path or newest.path
+        folder.abandon_newer_than(path.resolve())
+    if action is Action.SET_ASIDE:
         path, note, newest = *_set_aside(folder, path), None
-    if resume == "auto":
-        path = resumes_path = newest.path if newest else None
-    elif newest is not None:
-        if resumes_path is None or resumes_path.resolve().parent != folder.root:
-            folder.release()
-            raise ValueError(
-                f"--save_checkpoint_path {root} holds checkpoints of a training that has not "
-                f"ended ({newest.path.name}): resume it with --resume auto, or give another folder"
-            )
-        folder.abandon_newer_than(resumes_path.resolve())
     is_newest = newest is not None and path is not None and newest.path == path.resolve()
-    return Start(folder, path, resumes_path is not None, is_newest, note)
+    return Start(folder, path, action is Action.RESUME, is_newest, note)
 
 
-def _folder_to_save(config: Config, path: Path | None) -> tuple[str | None, str]:
+def _named_checkpoint(request: Request) -> Path | None:
+    """Returns the checkpoint that the flags name; None with "auto", too."""
+    if request.weights:
+        return resolve(best_of(request.weights))
+    if not request.resume or request.resume == "auto":
+        return None
+    if request.is_optional and not _has_checkpoint(Path(request.resume)):
+        return None
+    return resolve(request.resume, "--resume")
+
+
+def _has_checkpoint(path: Path) -> bool:
+    return path.is_dir() and (is_checkpoint(path) or Folder(path).newest() is not None)
+
+
+def _folder_to_save(request: Request, path: Path | None) -> tuple[str | None, str]:
     """Returns the folder of a training's checkpoints, None without one, and a note on it."""
-    flags, output = config.checkpoint, config.original.saved_model_output_path
-    if config.run.mode != "train":
-        return None, ""
-    if flags.save_checkpoint_path:
-        return flags.save_checkpoint_path, ""
-    if flags.resume:
+    if request.save:
+        return request.save, ""
+    if request.resume and not request.is_optional:
         assert path is not None
         return str(path.resolve().parent), ""  # saves where it resumes from
-    if not output:
+    if not request.output:
         return None, ""
-    parent = Path(output).absolute().parent  # the SavedModel is made from a checkpoint
+    parent = Path(request.output).absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
-    root = tempfile.mkdtemp(prefix=f".{Path(output).name}.checkpoint-", dir=parent)
-    return root, f"checkpoints are in {root} until {output} is written"
-
-
-def _named_start(config: Config) -> Path | None:
-    resume = _resume_flag(config)
-    if config.checkpoint.restore_checkpoint_path:
-        return resolve(best_of(config.checkpoint.restore_checkpoint_path))
-    if not resume or resume == "auto" or _is_new(config):
-        return None
-    return resolve(resume, "--resume")
+    root = tempfile.mkdtemp(prefix=f".{Path(request.output).name}.checkpoint-", dir=parent)
+    return root, f"checkpoints are in {root} until {request.output} is written"
 
 
 def _set_aside(folder: Folder, path: Path | None) -> tuple[Path | None, str]:
@@ -165,20 +187,6 @@ def _is_finished(path: Path) -> bool:
         return bool(describe(path).state.get("finished"))
     except ValueError:  # damaged
         return False
-
-
-def _resume_flag(config: Config) -> str | None:
-    flags = config.checkpoint
-    return (flags.resume or flags.load_checkpoint_path) if config.run.mode == "train" else None
-
-
-def _is_new(config: Config) -> bool:
-    """Returns whether `--load_checkpoint_path` names a place without a checkpoint."""
-    path = config.checkpoint.load_checkpoint_path
-    if not path:
-        return False
-    folder = Path(path)
-    return not folder.is_dir() or not (is_checkpoint(folder) or Folder(folder).newest())
 
 
 def _check_shared(folder: Folder, token: str | None) -> None:

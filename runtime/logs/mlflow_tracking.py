@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from config.masking import mask_passwords
+from config.flag import mask_passwords
 
 # Names of metrics and parameters may have these characters, letters and digits.
 _PUNCTUATION = "_-. :/"

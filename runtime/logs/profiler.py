@@ -3,19 +3,19 @@
 from pathlib import Path
 
 import tensorflow as tf
-from distributed_embeddings.collectives import World
-
-from config import LogConfig
 
 
 class Profiler:
-    """TensorFlow's profiler over --profiler_steps steps from --profiler_start_step on."""
+    """TensorFlow's profiler over `steps` steps.
 
-    def __init__(self, options: LogConfig, run_dir: Path, world: World):
-        is_profiled = world.rank == options.profiled_rank
-        self.start = options.profiler_start_step if is_profiled else None
-        self.steps = options.profiler_steps
-        self.folder = run_dir / "profile"
+    Args:
+        start: step before which it starts; None: never.
+        steps: number of steps.
+        folder: folder of the profile.
+    """
+
+    def __init__(self, start: int | None, steps: int, folder: Path):
+        self.start, self.steps, self.folder = start, steps, folder
         self.running = False
 
     def before(self, step: int) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from distributed_embeddings.collectives.launch import launched
 
-from config.masking import mask_passwords
+from config.flag import mask_passwords
 from runtime.cluster import launcher
 from runtime.files.disk import FileLock
 

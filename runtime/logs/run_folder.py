@@ -1,4 +1,4 @@
-"""Folder of a run, and its log."""
+"""Folder of a run, and its plots."""
 
 import contextlib
 import itertools
@@ -9,15 +9,9 @@ from typing import Any
 
 from distributed_embeddings.collectives import World
 
-from config import Config, flag_file
 from runtime.cluster.distributed import run_on_all_ranks
 from runtime.files.disk import FileLock
-from runtime.files.line_file import set_aside
-from runtime.files.outputs import output_file
-from runtime.hardware import device
 from runtime.logs import plots
-from runtime.logs.dlll import LogNames, unit_of
-from runtime.logs.mlflow_tracking import MLflowRun
 from runtime.logs.run_logger import RunLogger
 
 # File in the folder of a run from which `--flagfile` repeats the run.
@@ -25,14 +19,16 @@ FLAGS = "flags"
 
 
 @contextlib.contextmanager
-def open_run_dir(config: Config, world: World) -> Iterator[Path]:
-    """Yields the run's folder, which rank 0 makes and locks.
+def open_run_dir(run_dir: str | None, recipe: str, world: World) -> Iterator[Path]:
+    """Yields the run's folder, which rank 0 makes (`make_run_dir`) and locks.
 
     Raises:
         ValueError: another run is using it; on all ranks.
         OSError: it cannot be written; on all ranks.
     """
-    lock = run_on_all_ranks(world, lambda: _lock(make_run_dir(config)) if world.is_chief else None)
+    lock = run_on_all_ranks(
+        world, lambda: _lock(make_run_dir(run_dir, recipe)) if world.is_chief else None
+    )
     try:
         name = str(lock.path.parent) if lock else ""
         yield Path(world.gather_objects(name, "run_dir")[0])
@@ -52,82 +48,21 @@ def _lock(run_dir: Path) -> FileLock:
     return lock
 
 
-def make_run_dir(config: Config) -> Path:
+def make_run_dir(run_dir: str | None, recipe: str) -> Path:
     """Returns the run's folder: `--run_dir`, else a new one."""
-    parent = Path(config.logs.run_dir or "runs")
+    parent = Path(run_dir or "runs")
     parent.mkdir(parents=True, exist_ok=True)
-    if config.logs.run_dir:
+    if run_dir:
         return parent
-    stem = str(parent / f"{config.recipe}-{time.strftime('%Y%m%d-%H%M%S')}")
+    stem = str(parent / f"{recipe}-{time.strftime('%Y%m%d-%H%M%S')}")
     for number in itertools.count(1):
-        run_dir = Path(stem if number == 1 else f"{stem}-{number}")
+        path = Path(stem if number == 1 else f"{stem}-{number}")
         try:
-            run_dir.mkdir()
+            path.mkdir()
             break
         except FileExistsError:  # another run started in the same second
             continue
-    return run_dir
-
-
-def open_log(
-    config: Config,
-    run_dir: Path,
-    world: World,
-    total_steps: int | None,
-    initial_step: int = 0,
-    metrics: Mapping[str, str | None] | None = None,
-    goal: str = "auc",
-) -> RunLogger:
-    """Opens the run's log, whose first line has all flags; a resumed run appends to the file.
-
-    The chief also writes the flags to `flags`, a file for `--flagfile`. Log and flags of an earlier
-    run in the folder are renamed.
-
-    Args:
-        metrics: the evaluated split of each loss and metric; None without one.
-        goal: the metric by which evaluations are compared.
-    """
-    metrics = metrics or {}
-    definition, names = config.definition, LogNames()
-    if definition.log_names is not None:
-        names = definition.log_names(config.run.mode, metrics.get(goal), goal)
-    parameters = {"recipe": config.recipe, **config.flat(), **device.describe()}
-    uri, mlflow_run = config.logs.mlflow_uri, None
-    if uri and world.is_chief:
-        mlflow_run = MLflowRun(uri, config.recipe, run_dir.name, parameters)
-    log = RunLogger(
-        config.logs.log_path or run_dir / config.logs.log_filename,
-        parameters,
-        defaults={
-            "recipe": config.recipe,
-            **Config(definition).flat(),
-            **definition.defaults,
-            **device.describe(),
-        },
-        tensorboard_dir=config.logs.tensorboard_dir,
-        mlflow_run=mlflow_run,
-        enabled=world.is_chief,
-        total_steps=total_steps,
-        initial_step=initial_step,
-        append=initial_step > 0,
-        names=names,
-        bar_values=("loss", goal),
-    )
-    if world.is_chief:
-        try:
-            if not initial_step:
-                set_aside(run_dir / FLAGS)
-            with output_file(run_dir / FLAGS) as stream:
-                stream.write(flag_file.text(config).encode())
-        except OSError as error:
-            log.message(f"note: {run_dir / FLAGS} cannot be written: {error.strerror}")
-    for name, split in metrics.items():
-        log.metadata(name, format=".5f", split=split)
-    for name in names.measurements():
-        if name not in metrics:
-            unit = unit_of(name)
-            log.metadata(name, unit, format=None if unit else ".5f")
-    return log
+    return path
 
 
 def draw_plots(

@@ -8,9 +8,9 @@ import pytest
 import dcnv2
 import dlrm
 import main as entry
+from config.checkpoint_flags import model_flags, shape_flags
 from runtime import checkpoint
 from runtime.checkpoint import __main__ as checkpoint_tool
-from runtime.checkpoint.flags import model_flags, shape_flags
 from tests import raw_shop
 from tests.deployment.trained import BOTTOM, DLRM, write_clicks
 from tests.recipes.test_entry_scripts import in_process

@@ -11,12 +11,12 @@ import pytest
 import dcnv2
 import dlrm
 import main as entry
-from config import Config, parse
+from config import parse
+from config.checkpoint_flags import adopt_flags, resume_flags
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from nn.metrics.group_metrics import Grouping, GroupMetrics
 from recipes.registry import DLRM
-from runtime.checkpoint.flags import adopt_flags, resume_flags
 from runtime.logs.run_folder import make_run_dir
 from training import errors, schedule
 
@@ -422,12 +422,12 @@ def test_second_training(tiny, tmp_path, capsys):
 def test_run_dirs(tmp_path, monkeypatch):
     """Several begin in one second; a disk may be absent."""
     monkeypatch.chdir(tmp_path)
-    folders = {make_run_dir(Config(DLRM)) for _ in range(3)}
+    folders = {make_run_dir(None, "dlrm") for _ in range(3)}
     assert len(folders) == 3 and all(folder.is_dir() for folder in folders)
     shutil.rmtree(tmp_path / "runs")
     (tmp_path / "runs").symlink_to("/nonexistent/disk")
     with pytest.raises(OSError, match="'runs'"):
-        make_run_dir(Config(DLRM))
+        make_run_dir(None, "dlrm")
 
 
 OF_A_SPEC = {"dataset_type": "synthetic", "synthetic_dataset_use_feature_spec": True}

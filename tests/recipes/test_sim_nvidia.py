@@ -204,14 +204,14 @@ def test_lazy_adam(records, tmp_path):
     from config import parse
     from dataloading.spec.feature_spec import FeatureSpec
     from recipes.registry import SIM
-    from runtime.hardware import device
+    from training import device_setup
 
     spec = FeatureSpec.from_yaml(records / "feature_spec.yaml")
     kinds = {}
     for name in ("adam", "lazy_adam", "sgd"):
         flags = ["sim.py", f"--dataset_dir={records}", *TINY, f"--optimizer={name}"]
         config = parse(flags, SIM).replace(weight_decay=0.1)
-        recipe = SIM.family.build(config, spec, World(), device.set_up(config.device, 0, 1))
+        recipe = SIM.family.build(config, spec, World(), device_setup.set_up(config.device))
         kinds[name] = [type(optimizer).__name__ for optimizer in recipe.optimizers]
         assert all(optimizer.independent_decay for optimizer in recipe.optimizers)
     assert kinds == {

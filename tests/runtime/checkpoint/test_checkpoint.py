@@ -15,11 +15,9 @@ from distributed_embeddings.planner import DATA_PARALLEL, Shard
 from embedding_testing.fake_world import run_threads
 from embedding_testing.tables import whole_table
 
-from config import parse
-from recipes.registry import DLRM
 from runtime import checkpoint
 from runtime.checkpoint import Folder, VariableWeight, files, weight, writer
-from runtime.checkpoint.resume import find
+from runtime.checkpoint.resume import Request, find
 from runtime.checkpoint.saver import Saver
 from runtime.checkpoint.weight import matrix_of
 from runtime.checkpoint.writer import Writer
@@ -261,17 +259,15 @@ def test_folder_that_is_not_shared(tmp_path, monkeypatch):
             start = [str(self.folder.root), None, False, False]
             return [{"checkpoint.start": start, "checkpoint.mark": word}.get(name), value]
 
-    config = parse(
-        ["dlrm.py", "--dataset_path", "x", "--save_checkpoint_path", str(ours.root)], DLRM
-    )
+    request = Request(save=str(ours.root))
     world = Second(1, 2)
     object.__setattr__(world, "folder", chiefs)
-    assert find(config, world).folder.root == chiefs.root
+    assert find(request, world, 60.0).folder.root == chiefs.root
     object.__setattr__(world, "folder", ours)
     with pytest.raises(
         CollectiveError, match="rank 1: --save_checkpoint_path .*ours on .* not the fol"
     ):
-        find(config, world)
+        find(request, world, 60.0)
 
 
 def test_lock_of_a_killed_process(tmp_path):

@@ -11,10 +11,8 @@ import time
 import pytest
 from distributed_embeddings.collectives import World
 
-from config import parse
-from recipes.registry import DLRM
 from runtime.checkpoint import Folder, lock
-from runtime.checkpoint.resume import find
+from runtime.checkpoint.resume import Request, find
 
 
 def test_second_training(tmp_path, monkeypatch, capsys):
@@ -119,17 +117,16 @@ def test_full_disk(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("flags", "ranks", "wait_s"),
-    [((), 1, 60), (("--resume", "auto"), 1, 180), (("--resume", "auto"), 2, 80)],
+    [({}, 1, 60), ({"resume": "auto"}, 1, 180), ({"resume": "auto"}, 2, 80)],
 )
 def test_wait_at_the_start(tmp_path, monkeypatch, flags, ranks, wait_s):
     """The other ranks must not give rank 0 up while it waits."""
     requests = []
     monkeypatch.setattr(Folder, "acquire", lambda self, wait_s: requests.append(wait_s))
-    argv = ["dlrm.py", "--dataset_path", "x", "--save_checkpoint_path", str(tmp_path / "c"), *flags]
 
     class Several(World):
         def gather_objects(self, value, name="objects"):
             return [None if name == "checkpoint.mark" else value] * ranks
 
-    find(parse([*argv, "--rank_timeout_s", "100"], DLRM), Several(size=ranks))
+    find(Request(save=str(tmp_path / "c"), **flags), Several(size=ranks), 100.0)
     assert requests == [wait_s]

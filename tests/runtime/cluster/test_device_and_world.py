@@ -15,6 +15,7 @@ from runtime.cluster import distributed, launcher
 from runtime.cluster.failure.client import AbsentRanks
 from runtime.hardware import device
 from runtime.hardware.gpu import Gpu
+from training import device_setup
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,7 @@ from runtime.hardware.gpu import Gpu
     [(False, "float32", "float32"), (True, "bfloat16", "mixed_bfloat16")],
 )
 def test_precision_on_a_cpu(amp, dtype, policy):
-    place = device.set_up(DeviceConfig(amp=amp, cpu=True))
+    place = device_setup.set_up(DeviceConfig(amp=amp, cpu=True))
     assert (place.kind, place.compute_dtype, place.policy) == ("CPU", dtype, policy)
     assert place.loss_scale == 1.0, "bfloat16 has float32's range and needs no loss scaling"
 
@@ -35,15 +36,17 @@ def test_gpu_of_a_device(monkeypatch):
     chosen = []
     monkeypatch.setattr(tf.config, "set_visible_devices", lambda gpus, kind: chosen.append(gpus))
     monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, on: None)
-    monkeypatch.setattr(device, "identify", lambda number: Gpu(f"GPU-{number}", "0000:1A:00.0"))
-    place = device.set_up(DeviceConfig(amp=True, loss_scale="512"), local_rank=1)
+    monkeypatch.setattr(
+        device_setup, "identify", lambda number: Gpu(f"GPU-{number}", "0000:1A:00.0")
+    )
+    place = device_setup.set_up(DeviceConfig(amp=True, loss_scale="512"), local_rank=1)
     assert (place.kind, place.compute_dtype, place.loss_scale) == ("GPU", "float16", 512.0)
-    assert device.set_up(DeviceConfig(amp=True, cpu=True)).kind == "CPU"
+    assert device_setup.set_up(DeviceConfig(amp=True, cpu=True)).kind == "CPU"
     assert chosen == [["GPU:1"], []]
-    first, second = (device.set_up(DeviceConfig(), rank) for rank in range(2))
+    first, second = (device_setup.set_up(DeviceConfig(), rank) for rank in range(2))
     assert (first.gpu.identity, second.gpu.identity) == ("GPU-0", "GPU-1")
     assert str(first) == str(second) and "GPU-0" not in str(first)
-    assert device.set_up(DeviceConfig(cpu=True), 1).gpu is None
+    assert device_setup.set_up(DeviceConfig(cpu=True), 1).gpu is None
 
 
 def test_threads_after_tensorflow_has_started():
@@ -51,7 +54,7 @@ def test_threads_after_tensorflow_has_started():
 
     tf.zeros([1])
     with pytest.raises(ValueError, match="TensorFlow was initialised before the device was chosen"):
-        device.set_up(DeviceConfig(intra_op_parallelism=1))
+        device_setup.set_up(DeviceConfig(intra_op_parallelism=1))
 
 
 def test_seeds():

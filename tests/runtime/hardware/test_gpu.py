@@ -8,9 +8,10 @@ from embedding_testing.fake_world import run_threads
 
 import main
 from recipes.registry import DLRM
-from runtime.hardware import device, gpu
+from runtime.hardware import gpu
 from runtime.hardware.device import Device
 from runtime.hardware.gpu import Gpu, check_not_shared, identify
+from training import device_setup
 
 IDENTITY = uuid.UUID("12345678-9abc-def0-1122-334455667788")
 
@@ -103,7 +104,7 @@ def test_check_before_training(monkeypatch, capsys):
         assert own is mine and world.size == 1
         raise ValueError("shared")
 
-    monkeypatch.setattr(device, "set_up", lambda *args: Device("GPU", "float32", 1.0, mine))
+    monkeypatch.setattr(device_setup, "set_up", lambda *args: Device("GPU", "float32", 1.0, mine))
     monkeypatch.setattr(gpu, "check_not_shared", refuse)
     monkeypatch.setattr(main.setup, "check_paths", lambda config: None)
     assert main.run(DLRM, "", ["dlrm.py", "--dataset_path", "x"]) == main.USER_ERROR

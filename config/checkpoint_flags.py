@@ -3,16 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from config import (
-    FIXED,
-    OWN,
-    TERABYTE,
-    Config,
-    Definition,
-    canonical_value,
-    flag_types,
-    flags_with,
-)
+from config.config import Config, flag_types, flags_with
+from config.family import Definition
+from config.flag import FIXED, OWN
+from config.sections.model import canonical_value
+from config.sections.run import TERABYTE
 
 # Flags of generated data that set its size and not its content.
 _SIZES = {"synthetic_dataset_train_batches", "synthetic_dataset_valid_batches"}
