@@ -12,7 +12,7 @@ NOTEBOOKS = sorted((ROOT / "docs").rglob("*.ipynb"))
 @pytest.mark.long
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_cells(path, tmp_path):
-    """Every cell runs, and the model is near the best reachable one on the test split."""
+    """Every cell runs, and the model ranks the test split well."""
     reason = "the notebook needs nbclient and ipykernel (requirements/dev.txt)"
     nbclient = pytest.importorskip("nbclient", reason=reason)
     pytest.importorskip("ipykernel", reason=reason)
@@ -36,12 +36,14 @@ def test_cells(path, tmp_path):
         if output.output_type == "execute_result"
     }
     assert len(results["Image(result.plots[0], width=900)"]["image/png"]) > 10_000
-    metrics = eval(
-        results[next(name for name in results if name.startswith("{name:"))]["text/plain"]
+    auc, log_loss = eval(results['tested.metrics["auc"], tested.metrics["log_loss"]']["text/plain"])
+    assert auc > 0.65 and log_loss < 0.65  # 0.7 of Oslo's rows and 0.2 of the others are bought
+    tables = [output.text for source, output in outputs if "recipes.baseline" in source]
+    assert "logistic regression" in "".join(tables)
+    assert (
+        "Oslo"
+        in results['model.columns, model.decode("city", [1, 2, 3]).to_pylist()']["text/plain"]
     )
-    assert 0 <= metrics["best_reachable_auc"] - metrics["auc"] < 0.06
-    assert "10000" in results["scores.shape, scores.mean(), scores[:3]"]["text/plain"]
-    assert results["model(batch)"]["text/plain"].startswith("array([0.")
     errors = [output.text for source, output in outputs if "learning_rat=" in source]
     assert "Did you mean: learning_rate" in errors[0]
 
