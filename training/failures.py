@@ -89,7 +89,6 @@ def _open_policy(run: RunContext, stop_signal: signals.StopSignal) -> Checkpoint
         run.world,
         run.log,
         stop_signal,
-        every_steps=flags.checkpoint_every,
         every_minutes=flags.checkpoint_every_minutes,
         stops_on_error=flags.on_checkpoint_error == "stop",
     )

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from recipes.recipe import Evaluator
@@ -14,7 +14,7 @@ from training.checkpoints import training_weights
 from training.epoch_log import EpochLog
 from training.errors import TrainingDiverged
 from training.mlperf import MLPerfHook
-from training.schedule import evaluation_batches, loss_is_due, note_schedule, samples_of_batch
+from training.schedule import Due, make_schedule, note_schedule, samples_of_batch
 from training.state import Best, RunContext
 
 # Steps that count in no throughput: tracing, compilation, page faults.
@@ -63,21 +63,13 @@ class TrainingLoop:
         self.epoch_log = EpochLog(run)
         times_epochs = self.epoch_log.times_epochs or self.evaluation.benchmark
         self.timer = StepTimer(warmup_steps, epochs=times_epochs)
-        logs = run.config.logs
-        is_profiled = self.world.rank == logs.profiled_rank
-        self.profiler = Profiler(
-            logs.profiler_start_step if is_profiled else None,
-            logs.profiler_steps,
-            run.run_dir / "profile",
-        )
+        self.profiler = Profiler(run.run_dir / "profile")
 
-        self.evaluate_after = evaluation_batches(
-            self.data.num_batches, self.evaluation.evals_per_epoch
-        )
         keeps_best = self.config.checkpoint.keep_best
         if keeps_best is None:
             keeps_best = bool(self.evaluation.early_stopping) or self.recipe.keeps_best
         self.best_folder = self.folder if keeps_best else None
+        self.schedule = make_schedule(run, keeps_best=self.best_folder is not None)
         self._elapsed_before_s = self.position.elapsed_s
         self._reported_step = self.position.trainer.get("seen_steps", self.position.step)
         self._prepare(resumes_newest=run.start.is_newest)
@@ -96,8 +88,8 @@ class TrainingLoop:
             run_on_all_ranks(self.world, self._update_best_link)
         if not self.position.has_reached(self.goal):
             self.position.goal_reached_s = None  # of another threshold
-        if resumes_newest and not self._evaluation_is_due():
-            self.checkpoints.resume(self.position.step)
+        if resumes_newest and not self._due().evaluate:
+            self.checkpoints.saved_step = self.position.step
 
     def run(self) -> None:
         """Trains to the end, or until a stop is requested.
@@ -109,62 +101,63 @@ class TrainingLoop:
         """
         from nn.train.trainer import non_finite_variable
 
-        position, data, checkpoints = self.position, self.data, self.checkpoints
-        self._start()
-        while not self._is_over():
-            if self._epoch_has_ended():
-                position.epoch, position.row = position.epoch + 1, 0
-            iterator = iter(data.dataset(position.epoch, position.row))
-            for batch in range(position.row // data.batch_size, data.num_batches):
-                # One step.
-                self.profiler.before(position.step)
-                self.trainer.train_step(iterator)
-                position.step += 1
-                position.row = min((batch + 1) * data.batch_size, data.num_samples)
-                stack_sample.record_step(position.step)
-                self.timer.step(samples_of_batch(data, batch))
-                self.profiler.after(position.step)
-                self.log.progress(position.step)
-
-                # Read the loss: a synchronization with the device.
-                if loss_is_due(position.step, self.config.logs.print_freq):
-                    self.report()
-
-                # Evaluate and save.
-                checkpoints.tick()
-                if self._evaluation_is_due() and not checkpoints.stopping:
-                    self.evaluate()
-                self.end_epoch()
-                at_end = position.step == self.total_steps or self._is_decided()
-                ends_epoch = self.recipe.saves_epochs and self._epoch_has_ended()
-                if checkpoints.due(position.step, at_end or ends_epoch or self._is_best_to_keep()):
-                    self.save()
-                if self._is_over():
-                    break
+        position, data = self.position, self.data
+        due = self.schedule.due(position, self.checkpoints, is_start=True)
+        if due.evaluate or not due.is_over:
+            self.mlperf.start()
+        is_over, steps = self._work(due), self._steps()
+        while not is_over:
+            iterator, batch = next(steps)
+            self.trainer.train_step(iterator)
+            position.step += 1
+            position.row = min((batch + 1) * data.batch_size, data.num_samples)
+            stack_sample.record_step(position.step)
+            self.timer.step(samples_of_batch(data, batch))
+            self.log.progress(position.step)
+            self.checkpoints.tick()
+            is_over = self._work(self._due())
         self.report()
         self.profiler.stop()
         if name := non_finite_variable(self.recipe.optimizers):
             raise NonFiniteWeight(name)
-        if checkpoints.due(position.step, last=True):  # stopped, or nothing was left to do
-            self.save()
-        self._finish()
+        due = self._due()
+        if due.save:  # nothing was left to do, or the last one failed
+            self.save(due)
+        self.checkpoints.finish(is_complete=due.is_complete)
+        if due.is_complete:
+            self.mlperf.stop(position.has_reached(self.goal))
 
-    def _start(self) -> None:
-        """Logs the start, and makes the evaluation before which the previous run was stopped."""
-        if self._is_over() and not self._evaluation_is_due():
-            return
-        self.mlperf.start()
-        if self._evaluation_is_due():
+    def _steps(self) -> Iterator[tuple[Any, int]]:
+        """Yields the number of a batch, and the iterator that returns it, epoch after epoch."""
+        position, data = self.position, self.data
+        while True:
+            if position.row == data.num_samples:
+                position.epoch, position.row = position.epoch + 1, 0
+            iterator = iter(data.dataset(position.epoch, position.row))
+            for batch in range(position.row // data.batch_size, data.num_batches):
+                yield iterator, batch
+
+    def _due(self) -> Due:
+        return self.schedule.due(self.position, self.checkpoints)
+
+    def _work(self, due: Due) -> bool:
+        """Does what is due; returns whether the training is over."""
+        if due.stop_profile:
+            self.profiler.stop()
+        if due.report:
+            self.report()
+        if due.evaluate:
             self.evaluate()
-            self.end_epoch()
-
-    def _finish(self) -> None:
-        """Ends the checkpoints, and the logs of a training that is complete."""
-        steps_are_done = self.position.step >= self.total_steps and not self._evaluation_is_due()
-        is_complete = steps_are_done or self._is_decided()
-        self.checkpoints.finish(is_complete=is_complete)
-        if is_complete:
-            self.mlperf.stop(self.position.has_reached(self.goal))
+            due = self._due()
+            if not due.is_over:
+                self.mlperf.start_block()
+        if due.end_epoch:
+            self.epoch_log.log_epoch(self.timer, self.report)
+        if due.save:
+            self.save(due)
+        if due.start_profile:
+            self.profiler.start()
+        return due.is_over
 
     def report(self) -> None:
         """Synchronizes with the device and logs the running loss."""
@@ -194,13 +187,12 @@ class TrainingLoop:
         if not metrics:  # interrupted, because a signal requests to stop
             return
         position, elapsed_s = self.position, self._elapsed_s()
-        self.epoch_log.log_evaluation(metrics, elapsed_s, seconds, self._epoch_has_ended())
+        ends_epoch = position.row == self.data.num_samples
+        self.epoch_log.log_evaluation(metrics, elapsed_s, seconds, ends_epoch)
         self.log_notes(self._evaluator().notes)
         position.add_evaluation(self.goal, metrics, elapsed_s)
         self.mlperf.end_evaluation(metrics[self.goal.threshold_metric])
         self.on_evaluation(metrics[self.goal.metric])
-        if not self._is_over():
-            self.mlperf.start_block()
 
     def _measure(self) -> tuple[dict[str, float], float]:
         """Returns the metrics of an evaluation, none if a stop is requested, and its seconds."""
@@ -222,23 +214,15 @@ class TrainingLoop:
         self.checkpoints.reset_pace()
         return metrics, seconds
 
-    def end_epoch(self) -> None:
-        """Logs the end of an epoch, after the evaluation that is due there."""
-        if self._epoch_has_ended() and not self._evaluation_is_due():
-            self.epoch_log.log_epoch(self.timer, self.report)
-
-    def save(self) -> None:
+    def save(self, due: Due) -> None:
         """Starts to save a checkpoint."""
         position = self.position
         with self.timer.paused():
             position.trainer = self.trainer.state()
             self._check_losses(position.trainer["first_bad_step"], position.step)
             position.elapsed_s = self._elapsed_s()
-            finished = position.step >= self.total_steps or self._is_decided()
-            state = {**position.to_json(self.goal), "finished": finished}
-            self.checkpoints.save(
-                position.step, self.weights, self.description, state, self._is_best_to_keep()
-            )
+            state = {**position.to_json(self.goal), "finished": due.is_complete}
+            self.checkpoints.save(position.step, self.weights, self.description, state, due.is_best)
 
     def summary(self) -> dict[str, Any]:
         """Logs why the training ended; returns the results of the run."""
@@ -251,7 +235,7 @@ class TrainingLoop:
             )
         elif goal.threshold is not None and goal.threshold < 1:  # 1.0: no target was set
             self.log.message(f"--{goal.flag} {goal.threshold} was not reached")
-        if self._patience_is_exhausted():
+        if self.schedule.patience_is_exhausted(position):
             self.log.message(
                 f"early stopping at step {position.step} of {self.total_steps}: "
                 f"{self.evaluation.early_stopping} evaluations in a row without a "
@@ -291,32 +275,6 @@ class TrainingLoop:
 
     def _elapsed_s(self) -> float:
         return self._elapsed_before_s + self.timer.elapsed_s
-
-    def _epoch_has_ended(self) -> bool:
-        return self.position.row == self.data.num_samples
-
-    def _evaluation_is_due(self) -> bool:
-        position = self.position
-        if self.recipe.evaluator is None or position.evaluated_step == position.step:
-            return False
-        batch = -(-position.row // self.data.batch_size)
-        return batch in self.evaluate_after or position.step == self.total_steps
-
-    def _patience_is_exhausted(self) -> bool:
-        patience = self.evaluation.early_stopping
-        return patience is not None and self.position.stale_evaluations(self.goal) >= patience
-
-    def _is_decided(self) -> bool:
-        """Returns whether the training ends before its last step because of its metrics."""
-        return self.position.has_reached(self.goal) or self._patience_is_exhausted()
-
-    def _is_over(self) -> bool:
-        is_stopping = self.checkpoints.stopping is not None
-        return self.position.step >= self.total_steps or is_stopping or self._is_decided()
-
-    def _is_best_to_keep(self) -> bool:
-        best = self.position.best
-        return self.best_folder is not None and best is not None and best.step == self.position.step
 
     def _check_losses(self, first_bad_step: int, step: int) -> None:
         if first_bad_step:

@@ -141,8 +141,10 @@ class Position:
 
     def has_reached(self, goal: Goal) -> bool:
         """Returns whether an evaluation meets the goal's threshold."""
+        if goal.threshold is None:
+            return False
         highest = self.highest(goal.threshold_metric)
-        return goal.threshold is not None and highest is not None and highest >= goal.threshold
+        return highest is not None and highest >= goal.threshold
 
     def highest(self, metric: str) -> float | None:
         """Returns the highest value of a metric (see `values_of`); None without one."""

@@ -1,4 +1,4 @@
-"""Policy of a training's checkpoints: the steps that are saved, and saves that failed."""
+"""Policy of a training's checkpoints: requests to stop or save, and saves that failed."""
 
 import contextlib
 import time
@@ -15,16 +15,19 @@ from runtime.logs.run_logger import RunLogger
 
 
 class CheckpointPolicy:
-    """Saves every N steps or minutes, at the end, and when a signal requests a stop.
+    """Saves in the background, and learns of signals that request a stop.
 
     All ranks make the same calls, and all decisions are equal on all ranks.
 
     Args:
         saver: writes the checkpoints; None: nothing is saved and no stop is requested.
-        every_steps, every_minutes: time between checkpoints; None: not by this measure.
+        every_minutes: time between checkpoints; None: whenever the training saves.
         stops_on_error: whether a failed save ends the training.
 
     Attributes:
+        saves: whether there are checkpoints.
+        is_due: whether a checkpoint is due by the time since the last one.
+        saved_step: step of the last checkpoint, which need not be saved again.
         stopping: name of the signal that some rank received; None if no stop is requested.
         interrupted: whether the training ended because of it, before all work was done.
     """
@@ -35,19 +38,18 @@ class CheckpointPolicy:
         world: World,
         log: RunLogger,
         stop_signal: StopSignal,
-        every_steps: int | None = None,
         every_minutes: float | None = None,
         stops_on_error: bool = False,
     ):
         self._saver, self._world, self._log = saver, world, log
         self._stop_signal, self._stops_on_error = stop_signal, stops_on_error
-        self._every_steps, self._every_minutes = every_steps, every_minutes
+        self._every_minutes = every_minutes
         self._heartbeat = Heartbeat(world)
-        self._minutes_due = False
         self._last_time = time.monotonic()
-        self._saved_step: int | None = None
         self._failed: Outcome | None = None
         self._last: Outcome | None = None
+        self.saves, self.is_due = saver is not None, False
+        self.saved_step: int | None = None
         self.stopping: str | None = None
         self.interrupted = False
 
@@ -57,10 +59,6 @@ class CheckpointPolicy:
         if self._last is None:
             return "no checkpoint was saved in this run"
         return f"the last checkpoint is {self._last.path}"
-
-    def resume(self, step: int) -> None:
-        """Records that the newest checkpoint is of this step, which need not be saved again."""
-        self._saved_step = step
 
     def tick(self) -> bool:
         """Exchanges stop requests between ranks, after every step and evaluated batch.
@@ -78,7 +76,7 @@ class CheckpointPolicy:
             sigterm, sigint, minutes, busy = beat
             if sigterm or sigint:
                 self.stopping = "SIGTERM" if sigterm else "SIGINT"
-            self._minutes_due = minutes
+            self.is_due = minutes
             if self._saver.under_way and not busy:
                 self._saver.advance()
                 self._check_outcomes()
@@ -98,13 +96,6 @@ class CheckpointPolicy:
         """Adapts to a new pace of `tick` calls; all ranks call it around an evaluation."""
         self._heartbeat.restart()
 
-    def due(self, step: int, last: bool) -> bool:
-        """Returns whether to save after `step` steps; `last` requires it in any case."""
-        if self._saver is None or self._saved_step == step:
-            return False
-        regularly = self._every_steps is not None and step % self._every_steps == 0
-        return bool(regularly or self._minutes_due or self.stopping or last)
-
     def save(
         self,
         step: int,
@@ -118,8 +109,7 @@ class CheckpointPolicy:
         self._saver.wait()
         self._check_outcomes()
         self._last_time = time.monotonic()
-        self._minutes_due = False
-        self._saved_step = step
+        self.is_due, self.saved_step = False, step
         self._saver.save(step, weights, description, state, best)
         self._check_outcomes()
 
@@ -163,8 +153,8 @@ class CheckpointPolicy:
             if kind == "weight":
                 raise NonFiniteWeight(name)
             self._failed = outcome
-            if outcome.step == self._saved_step:
-                self._saved_step = None
+            if outcome.step == self.saved_step:
+                self.saved_step = None
             if stop:
                 raise CollectiveError(self._failure_text(outcome))
             note = ". Training continues (--on_checkpoint_error continue)" if continues else ""

@@ -215,6 +215,24 @@ def test_stop_signal(tiny, undisturbed, tmp_path, monkeypatch, capsys, number, s
     assert state_of(tmp_path / "model") == state_of(undisturbed / "model")
 
 
+def test_best_of_a_delayed_evaluation(tiny, tmp_path, monkeypatch):
+    """The run that makes the evaluation keeps the weights; with a rate of 0 the first is best."""
+    original = Trainer.train_step
+
+    def train_step(self, iterator):
+        original(self, iterator)
+        if int(self.step) == 2:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Trainer, "train_step", train_step)
+    model = tmp_path / "model"
+    flags = flags_of(tiny, f"--save_checkpoint_path={model}", "--resume=auto", "--keep_best")
+    assert in_process(tmp_path / "run", *flags, "--learning_rate=0")[0] == errors.STOPPED
+    monkeypatch.undo()
+    assert in_process(tmp_path / "run", *flags, "--learning_rate=0")[0] == 0
+    assert (model / "best").resolve().name.endswith("-step-2")
+
+
 @pytest.mark.quick("5-continue", "12-stop")
 @pytest.mark.parametrize("policy", ["continue", "stop"])
 @pytest.mark.parametrize("step", [5, 12])
