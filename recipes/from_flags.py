@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from distributed_embeddings.collectives import World
 
 from config import Config, is_drawn_from_flags
+from config.sections.optimizer import OPTIMIZERS
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.spec.locate import check_family, find_feature_spec
@@ -172,7 +173,7 @@ def make_plan(
     flags, run, family = config.distribution, config.run, config.family
     use: TableUse = family.table_use(config, spec, family.model_config(config, spec), world_size)
     budget = _memory_budget(config, memory, use.dense_bytes)
-    optimizer = use.optimizer or config.optimizer.sparse_optimizer
+    optimizer = OPTIMIZERS[use.optimizer or config.optimizer.sparse_optimizer]
     itemsize = {"float32": 4, "bfloat16": 2, "float16": 2}.get(flags.exchange_dtype)
     limits = Limits(
         flags.column_slice_threshold,
@@ -187,9 +188,9 @@ def make_plan(
             make_features(inputs, use.hotness, [use.is_pooled] * len(inputs)),
             world_size,
             global_batch_size=min(run.batch_size, use.max_samples or run.batch_size),
-            state_bytes_per_element={"adagrad": 4, "adam": 8, "lazy_adam": 8}.get(optimizer, 0),
-            state_bytes_per_row={"rowwise_adagrad": 4}.get(optimizer, 0),
-            scratch_bytes_per_element={"adam": 8}.get(optimizer, 0),
+            state_bytes_per_element=optimizer.state_bytes_per_element,
+            state_bytes_per_row=optimizer.state_bytes_per_row,
+            scratch_bytes_per_element=optimizer.scratch_bytes_per_element,
             exchange_itemsize=itemsize or (2 if config.device.amp else 4),
             id_itemsize=8 if use.has_wide_ids else 4,
             dp_input=not flags.model_parallel_input,

@@ -124,7 +124,7 @@ def _hyperparameters(config: Config) -> dict[str, Any]:
         "opt_learning_rate_decay_start_step": options.decay_start_step,
         "opt_learning_rate_decay_steps": options.decay_steps,
     }
-    if options.optimizer == "adagrad":
+    if "initial_accumulator" in options.options_of(options.optimizer):
         values |= {
             "opt_adagrad_learning_rate_decay": 0.0,
             "opt_adagrad_initial_accumulator_value": options.adagrad_initial_accumulator,
@@ -155,7 +155,7 @@ def _is_closed(run: RunContext) -> bool:
     target = config.evaluation.auc_threshold
     return (
         all(config.value(name) == value for name, value in fixed.items())
-        and config.optimizer.sparse_optimizer == "adagrad"
+        and config.optimizer.sparse_optimizer == fixed["optimizer"]
         and table_rate in (None, config.optimizer.learning_rate)
         and target is not None
         and target >= target_auc

@@ -1,26 +1,73 @@
 """Flags of the loss, the optimizers and their learning rate schedule."""
 
 import functools
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from config.flag import FIXED, TRAIN, Need, Rules, Values, requires
 
 
-def _uses(flags: Values, kind: str) -> bool:
-    return kind in flags.value("optimizer") or kind in flags.value("embedding_optimizer")
+@dataclass(frozen=True, kw_only=True)
+class OptimizerKind:
+    """Facts of an optimizer for flags, presets and plans; its updates are a class of its name in
+    `nn.optim.optimizers`.
+
+    Attributes:
+        default_rate: learning rate of `--preset small`.
+        options: argument of the class -> flag.
+        state_bytes_per_element, state_bytes_per_row: memory of the state of a table.
+        scratch_bytes_per_element: memory of a step over a table.
+        of_tables: optimizer of the tables next to this one of the dense weights; None: this one.
+        is_of_dense: whether it moves dense weights.
+    """
+
+    default_rate: float
+    options: Mapping[str, str] = field(default_factory=dict)
+    state_bytes_per_element: int = 0
+    state_bytes_per_row: int = 0
+    scratch_bytes_per_element: int = 0
+    of_tables: str | None = None
+    is_of_dense: bool = True
 
 
-_ADAM = Need(
-    "with --optimizer or --embedding_optimizer adam",
-    lambda flags: _uses(flags, "adam"),
-)
-_ADAGRAD = Need(
-    "with --optimizer or --embedding_optimizer adagrad", lambda flags: _uses(flags, "adagrad")
-)
-_ADAM_OR_ADAGRAD = Need(
-    "with --optimizer or --embedding_optimizer adam or adagrad",
-    lambda flags: _ADAM.holds(flags) or _ADAGRAD.holds(flags),
-)
+_ADAGRAD = {"initial_accumulator": "adagrad_initial_accumulator", "epsilon": "epsilon"}
+_ADAM = {name: name for name in ("beta1", "beta2", "epsilon")}
+
+# Optimizers by the name that flags give them.
+OPTIMIZERS = {
+    "sgd": OptimizerKind(default_rate=0.5),
+    "adagrad": OptimizerKind(default_rate=0.02, options=_ADAGRAD, state_bytes_per_element=4),
+    "rowwise_adagrad": OptimizerKind(
+        default_rate=0.02, options=_ADAGRAD, state_bytes_per_row=4, is_of_dense=False
+    ),
+    "adam": OptimizerKind(
+        default_rate=0.002,
+        options=_ADAM,
+        state_bytes_per_element=8,
+        scratch_bytes_per_element=8,
+        of_tables="lazy_adam",
+    ),
+    "lazy_adam": OptimizerKind(default_rate=0.002, options=_ADAM, state_bytes_per_element=8),
+}
+_DENSE = tuple(name for name, kind in OPTIMIZERS.items() if kind.is_of_dense)
+
+
+def _reads(flag: str) -> tuple[Need]:
+    """Returns the need of an optimizer with the option of a flag."""
+    names = [name for name, kind in OPTIMIZERS.items() if flag in kind.options.values()]
+    # Without variants such as lazy_adam.
+    main = [name for name in names if not any(name.endswith(f"_{other}") for other in names)]
+    return (
+        Need(
+            f"with --optimizer or --embedding_optimizer {' or '.join(main)}",
+            lambda flags: bool(
+                {flags.value("optimizer"), flags.value("embedding_optimizer")} & set(names)
+            ),
+        ),
+    )
+
+
 _training = functools.partial(Rules, modes=TRAIN)
 
 
@@ -36,14 +83,14 @@ class OptimizerConfig:
         "group of --group_column; pairwise: over its pairs of a positive and a negative; the last "
         "two learn the order within a group only: their predictions are not probabilities",
     )
-    optimizer: str = _training(resume=FIXED, choices=("sgd", "adagrad", "adam", "lazy_adam")).flag(
+    optimizer: str = _training(resume=FIXED, choices=_DENSE).flag(
         "sgd",
         "optimizer of the dense weights; lazy_adam: Adam, whose tables move in the rows of the "
         "batch only",
     )
     embedding_optimizer: str = _training(
         resume=FIXED,
-        choices=("auto", "sgd", "adagrad", "rowwise_adagrad", "adam", "lazy_adam"),
+        choices=("auto", *OPTIMIZERS),
         used_with=(requires("embedding_trainable"),),
     ).flag(
         "auto",
@@ -61,13 +108,13 @@ class OptimizerConfig:
         24000, "length of the decay in steps; 0: no decay"
     )
     decay_power: float = _training(above=0).flag(2.0, "exponent of the polynomial decay")
-    beta1: float = _training(at_least=0, below=1, used_with=(_ADAM,)).flag(
+    beta1: float = _training(at_least=0, below=1, used_with=_reads("beta1")).flag(
         0.9, "decay rate of Adam's first moment"
     )
-    beta2: float = _training(at_least=0, below=1, used_with=(_ADAM,)).flag(
+    beta2: float = _training(at_least=0, below=1, used_with=_reads("beta2")).flag(
         0.999, "decay rate of Adam's second moment"
     )
-    epsilon: float = _training(at_least=0, used_with=(_ADAM_OR_ADAGRAD,)).flag(
+    epsilon: float = _training(at_least=0, used_with=_reads("epsilon")).flag(
         1e-7, "constant added to the denominator of Adam and Adagrad"
     )
     weight_decay: float = _training(at_least=0).flag(
@@ -76,16 +123,20 @@ class OptimizerConfig:
         "all rows with --embedding_optimizer adam; with --variant nvidia all rows, and not "
         "multiplied by the learning rate",
     )
-    adagrad_initial_accumulator: float = _training(at_least=0, used_with=(_ADAGRAD,)).flag(
-        0.1, "initial value of Adagrad's sum of squared gradients"
-    )
+    adagrad_initial_accumulator: float = _training(
+        at_least=0, used_with=_reads("adagrad_initial_accumulator")
+    ).flag(0.1, "initial value of Adagrad's sum of squared gradients")
 
     @property
     def sparse_optimizer(self) -> str:
         """The tables' optimizer, with `auto` resolved."""
         if self.embedding_optimizer != "auto":
             return self.embedding_optimizer
-        return {"adam": "lazy_adam"}.get(self.optimizer, self.optimizer)
+        return OPTIMIZERS[self.optimizer].of_tables or self.optimizer
+
+    def options_of(self, optimizer: str) -> dict[str, Any]:
+        """Returns the arguments of an optimizer's class that flags set."""
+        return {k: getattr(self, flag) for k, flag in OPTIMIZERS[optimizer].options.items()}
 
 
 def check_loss(flags: Values) -> None:

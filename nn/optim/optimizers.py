@@ -18,7 +18,7 @@ LearningRate: TypeAlias = float | Callable[[tf.Tensor], tf.Tensor]
 
 
 class Optimizer(tf.Module):
-    """Moves variables along their gradients.
+    """Moves variables along their gradients. A subclass has the name `kind` of `--optimizer`.
 
     Args:
         variables: Variables to move.
@@ -32,7 +32,11 @@ class Optimizer(tf.Module):
             moves the weight (Loshchilov and Hutter, 2019); of a table only from rows with a
             gradient.
         scalars: state that all variables share, by name.
+        row_means: means over whole rows where columns of one table are stored by several ranks,
+            `distributed_embeddings.exchange.row_means.RowMeans`; None: no table is cut.
     """
+
+    kind: str
 
     def __init__(self, variables: Sequence[tf.Variable], learning_rate: LearningRate):
         super().__init__(name=type(self).__name__)
@@ -45,6 +49,7 @@ class Optimizer(tf.Module):
         self.scalars: dict[str, tf.Variable] = {}
         self.weight_decay = 0.0
         self.independent_decay = False
+        self.row_means = None
 
     def slots(self, kind: str, initial: float = 0.0, by_row: bool = False) -> list[tf.Variable]:
         """Creates one state variable per variable: of its shape, or [rows] with `by_row`."""
@@ -129,6 +134,8 @@ class Optimizer(tf.Module):
 class SGD(Optimizer):
     """w -= lr * g. Linear in g, so duplicate rows need no summing first."""
 
+    kind = "sgd"
+
     def apply_dense(self, i, variable, gradient, learning_rate):
         tf.raw_ops.ResourceApplyGradientDescent(
             var=variable.handle, alpha=learning_rate, delta=gradient
@@ -138,12 +145,14 @@ class SGD(Optimizer):
         variable.scatter_sub(tf.IndexedSlices(learning_rate * gradient.values, gradient.indices))
 
     def apply_bags(self, i, gradient, learning_rate):
-        gradient.update("sgd", [], learning_rate, self.decay_factor(learning_rate))
+        gradient.update(self.kind, [], learning_rate, self.decay_factor(learning_rate))
         return True
 
 
 class Adagrad(Optimizer):
     """a += g^2; w -= lr * g / (sqrt(a) + epsilon)  (Duchi et al., 2011)."""
+
+    kind = "adagrad"
 
     def __init__(
         self, variables, learning_rate, initial_accumulator: float = 0.1, epsilon: float = 1e-7
@@ -171,7 +180,7 @@ class Adagrad(Optimizer):
 
     def apply_bags(self, i, gradient, learning_rate):
         scalars = (learning_rate, self.decay_factor(learning_rate), self.epsilon)
-        gradient.update("adagrad", [self.accumulators[i]], *scalars)
+        gradient.update(self.kind, [self.accumulators[i]], *scalars)
         return True
 
 
@@ -182,24 +191,16 @@ class RowWiseAdagrad(Optimizer):
 
     A table's state is 1 / dim of its size (Gupta et al., "Training Recommender Systems at Scale",
     2020). For tables: a dense gradient is an error.
-
-    Args:
-        row_means: means over whole rows where columns of one table are stored by several ranks,
-            `distributed_embeddings.exchange.row_means.RowMeans`; None: no table is cut.
     """
 
+    kind = "rowwise_adagrad"
+
     def __init__(
-        self,
-        variables,
-        learning_rate,
-        initial_accumulator: float = 0.1,
-        epsilon: float = 1e-7,
-        row_means=None,
+        self, variables, learning_rate, initial_accumulator: float = 0.1, epsilon: float = 1e-7
     ):
         super().__init__(variables, learning_rate)
         self.epsilon = epsilon
         self.accumulators = self.slots("row_accumulator", initial_accumulator, by_row=True)
-        self._row_means = row_means
         self._waiting: list[tuple[int, tf.Tensor, tf.Tensor]] = []  # (variable, rows, gradients)
 
     def apply_dense(self, i, variable, gradient, learning_rate):
@@ -211,25 +212,25 @@ class RowWiseAdagrad(Optimizer):
     def apply_sparse(self, i, variable, gradient, learning_rate):
         gradient = sum_duplicates(gradient)
         rows, g = gradient.indices, gradient.values
-        if self._row_means is None:
+        if self.row_means is None:
             self._move(i, rows, g, tf.reduce_mean(tf.square(g), axis=1), learning_rate)
         else:
             order = tf.argsort(rows)
             self._waiting.append((i, tf.gather(rows, order), tf.gather(g, order)))
 
     def apply_bags(self, i, gradient, learning_rate):
-        if self._row_means is not None:
+        if self.row_means is not None:
             return False
         scalars = (learning_rate, self.decay_factor(learning_rate), self.epsilon)
-        gradient.update("rowwise_adagrad", [self.accumulators[i]], *scalars)
+        gradient.update(self.kind, [self.accumulators[i]], *scalars)
         return True
 
     def apply(self, gradients, step):
         self._waiting = []
         super().apply(gradients, step)
-        if self._row_means is None:
+        if self.row_means is None:
             return
-        means = self._row_means(  # collective
+        means = self.row_means(  # collective
             [self.variables_to_move[i] for i, _, _ in self._waiting],
             [rows for _, rows, _ in self._waiting],
             [tf.reduce_sum(tf.square(g), axis=1) for _, _, g in self._waiting],
@@ -332,13 +333,7 @@ class LazyAdam(Adam):
 
 
 # Optimizers by the name that flags give them.
-KINDS = {
-    "sgd": SGD,
-    "adagrad": Adagrad,
-    "rowwise_adagrad": RowWiseAdagrad,
-    "adam": Adam,
-    "lazy_adam": LazyAdam,
-}
+KINDS = {cls.kind: cls for cls in (SGD, Adagrad, RowWiseAdagrad, Adam, LazyAdam)}
 
 
 def create(
@@ -348,6 +343,7 @@ def create(
     *,
     weight_decay: float = 0.0,
     independent_decay: bool = False,
+    row_means=None,
     **options,
 ) -> Optimizer:
     """Creates the optimizer of a flag's name, a key of `KINDS`.
@@ -358,6 +354,7 @@ def create(
         weight_decay: Share of a weight that each step takes off, times the learning rate.
         independent_decay: Whether the decay is not multiplied by the learning rate, and takes all
             rows of a table.
+        row_means: See `Optimizer`.
         options: Those of the optimizer's class.
 
     Raises:
@@ -368,6 +365,7 @@ def create(
     optimizer = KINDS[name](variables, learning_rate, **options)
     optimizer.weight_decay = weight_decay
     optimizer.independent_decay = independent_decay
+    optimizer.row_means = row_means
     return optimizer
 
 
@@ -383,20 +381,9 @@ def create_optimizers(
     Args:
         options: `config.OptimizerConfig`.
         dense, tables: variables with dense and with sparse gradients.
-        row_means: see `RowWiseAdagrad`.
+        row_means: see `Optimizer`.
         independent_decay: see `create`.
     """
-    adagrad = {
-        "initial_accumulator": options.adagrad_initial_accumulator,
-        "epsilon": options.epsilon,
-    }
-    adam = {"beta1": options.beta1, "beta2": options.beta2, "epsilon": options.epsilon}
-    options_of = {
-        "adagrad": adagrad,
-        "rowwise_adagrad": {**adagrad, "row_means": row_means},
-        "adam": adam,
-        "lazy_adam": adam,
-    }
     table_rate = options.embedding_learning_rate
     if table_rate is None:
         table_rate = options.learning_rate
@@ -413,10 +400,11 @@ def create_optimizers(
             ),
             weight_decay=options.weight_decay,
             independent_decay=independent_decay,
-            **options_of.get(name, {}),
+            row_means=means,
+            **options.options_of(name),
         )
-        for name, variables, rate in (
-            (options.optimizer, dense, options.learning_rate),
-            (options.sparse_optimizer, tables, table_rate),
+        for name, variables, rate, means in (
+            (options.optimizer, dense, options.learning_rate, None),
+            (options.sparse_optimizer, tables, table_rate, row_means),
         )
     ]

@@ -7,15 +7,13 @@ from pathlib import Path
 from config import criteo_multi_hot, flag_file, is_drawn_from_flags
 from config.command_line import read_flags
 from config.presets import Selection
+from config.sections.optimizer import OPTIMIZERS
 from recipes import small_preset
 from recipes.small_preset import FEW_SAMPLES, PATIENCE, choose_schedule, power_of_two
 
 # Number of training samples from which on `auto` is `terabyte`: the warm-up of the published
 # settings, 8,000 steps of 65,536 samples.
 TERABYTE_FROM = 8_000 * 65_536
-
-# Learning rates by optimizer.
-_RATES = {"adam": 0.002, "lazy_adam": 0.002, "adagrad": 0.02, "sgd": 0.5}
 
 # Samples below which trainings that stop early have a constant rate, their most epochs, and epochs
 # in a row without a lower log loss after which they stop.
@@ -26,7 +24,8 @@ _MLPERF = Path(__file__).resolve().parents[1] / "presets/mlperf.flags"
 
 def _describe_small() -> dict[str, str]:
     few = f"below {_STOPPED_BELOW:,} samples with early stopping"
-    rates = ", ".join(f"{rate:g} with {name}" for name, rate in _RATES.items())
+    kinds = {name: kind for name, kind in OPTIMIZERS.items() if kind.is_of_dense}
+    rates = ", ".join(f"{kind.default_rate:g} with {name}" for name, kind in kinds.items())
     rates += f"; half of it from 30,000 samples on {few}"
     return {
         **small_preset.SCHEDULE,
@@ -82,7 +81,7 @@ def choose_small(
     stops = bool(values["early_stopping"]) and num_samples < _STOPPED_BELOW
     # Ids of rare values need more decay of the weights where there are few samples.
     share = 0.5 if stops and num_samples >= FEW_SAMPLES else 1.0
-    values.set(learning_rate=share * _RATES[values["optimizer"]])
+    values.set(learning_rate=share * OPTIMIZERS[values["optimizer"]].default_rate)
     if default_rate and (stops or num_samples < FEW_SAMPLES):
         # Against overfitting. A step decays weights by this times the learning rate, so that the
         # two are chosen together.
@@ -91,8 +90,8 @@ def choose_small(
         patience = _STOPPED_PATIENCE * values["evals_per_epoch"]
         values.set(early_stopping=patience, epochs=_STOPPED_EPOCHS, dropout_rate=0.2)
         values.set(batch_size=power_of_two(256, num_samples))
-        if values["optimizer"] == "adam":
-            values.set(embedding_optimizer="adam")  # rare ids decay, too
+        if OPTIMIZERS[values["optimizer"]].of_tables:
+            values.set(embedding_optimizer=values["optimizer"])  # rare ids decay, too
             # Adam would move the row of a rare id as far as those of frequent ones. Its gradients
             # are small, and an epsilon above them keeps it from learning its samples by heart.
             values.set(epsilon=1e-4)

@@ -72,9 +72,8 @@ def model_config(config: Config, spec: fs.FeatureSpec) -> SequenceModelConfig:
 def optimizer_config(config: Config) -> OptimizerConfig:
     """Returns the flags of the optimizers; Adam of `--variant nvidia` moves all rows of tables."""
     flags = config.optimizer
-    is_dense = config.model.variant == "nvidia" and flags.optimizer == "adam"
-    if is_dense and flags.embedding_optimizer == "auto":
-        return dataclasses.replace(flags, embedding_optimizer="adam")
+    if config.model.variant == "nvidia" and flags.embedding_optimizer == "auto":
+        return dataclasses.replace(flags, embedding_optimizer=flags.optimizer)
     return flags
 
 

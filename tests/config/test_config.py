@@ -3,10 +3,10 @@ import re
 
 import pytest
 
-from config import FIXED, OWN, Config, flags_with, parse, parse_embedding_dims, usage
+from config import Config, flags_with, parse, parse_embedding_dims, usage
 from config.config import SECTIONS, fields_of
 from config.family import Definition
-from config.flag import rules_of
+from config.flag import FIXED, OWN, rules_of
 from config.help import WIDTH
 from recipes.ranking.family import RANKING
 from recipes.registry import BY_NAME, DCNV2, DLRM, NCF, SIM

@@ -4,6 +4,7 @@ import tensorflow as tf
 from distributed_embeddings.exchange.gradients import sum_duplicates
 
 from config import OptimizerConfig
+from config.sections.optimizer import OPTIMIZERS
 from nn.optim import optimizers
 
 LR = 0.5
@@ -176,3 +177,18 @@ def test_weight_decay_flag():
     options = OptimizerConfig(optimizer="adam", weight_decay=0.25)
     both = optimizers.create_optimizers(options, [variable()], [variable()])
     assert [o.weight_decay for o in both] == [0.25, 0.25]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_state_of_the_plan(name):
+    """Flags and plans know the class: its options, and the bytes of its state of a table."""
+    kind, table = OPTIMIZERS[name], tf.Variable(tf.zeros([5, 3]))
+    options = OptimizerConfig(epsilon=0.25).options_of(name)
+    optimizer = optimizers.create(name, [table], 0.1, **options)
+    assert options == {} or optimizer.epsilon == 0.25
+    sizes = [state.shape.num_elements() * 4 for (state,) in optimizer.state.values()]
+    assert sum(sizes) == 15 * kind.state_bytes_per_element + 5 * kind.state_bytes_per_row
+    if not kind.is_of_dense:
+        with pytest.raises(ValueError, match="for embedding tables"):
+            optimizer.apply([tf.ones([5, 3])], tf.constant(0))
+    assert set(optimizers.KINDS) == set(OPTIMIZERS)
