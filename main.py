@@ -13,10 +13,10 @@ from config.family import Definition
 from config.recipe_choice import recipe_of
 from recipes.execution import execute
 from recipes.from_flags import load_feature_spec, report_plan
+from recipes.preset_choice import with_preset
 from recipes.registry import BY_NAME
 from runtime.cluster import launcher
 from runtime.tensorflow_start import prepare_tensorflow
-from training import setup
 from training.errors import USER_ERROR
 from training.failures import report_failure
 
@@ -41,7 +41,7 @@ def run(definition: Definition, doc: str, argv: Sequence[str] | None = None) -> 
             if definition.build is not None:
                 raise ValueError(f"--plan_only: the recipe {definition.name} has no plan")
             spec = load_feature_spec(config)
-            config = setup.with_preset(config, spec)
+            config = with_preset(config, spec)
             plan = report_plan(config, spec)
             if launcher.rank() == 0:
                 print(f"{config.preset_note}\n{plan}")

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from recipes.api import evaluate, load_model, predict, train
-    from recipes.execution import Result
+    from recipes.results import Result
 
 __all__ = ["Result", "evaluate", "load_model", "predict", "train"]
 
 _MODULES = {
     **dict.fromkeys(("evaluate", "load_model", "predict", "train"), "recipes.api"),
-    "Result": "recipes.execution",
+    "Result": "recipes.results",
     "Definition": "config.family",
     "Recipe": "recipes.recipe",
     "RANKING": "recipes.ranking.family",

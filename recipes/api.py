@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 import config as configuration
 from config import Config
 from config.family import Definition
-from recipes.execution import Result, execute
+from recipes.execution import execute
 from recipes.registry import BY_NAME
+from recipes.results import Result
 from runtime.cluster import launcher
 from runtime.files.predictions import read_predictions
 from runtime.logs import run_folder

@@ -1,36 +1,40 @@
-"""Execution of one mode of a recipe, for the command line and the Python API."""
+"""Execution of a recipe, for the command line and the Python API.
 
-import dataclasses
-import shutil
+`execute` is the way of a run, from its flags to the first training step and to its results; the
+functions after it are its phases, in their order. The steps are in `training/loop.py`.
+"""
+
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from config import Config
-from recipes.baseline.after_training import compare_after_training
-from runtime.cluster import launcher
-from runtime.files.outputs import SAVED_MODEL, check_folder
-from training import setup
-from training.modes import MODES
+from distributed_embeddings.collectives import World
+from distributed_embeddings.collectives.launch import launched
 
-
-@dataclass(frozen=True)
-class Result:
-    """Results of a run.
-
-    Attributes:
-        metrics: the summary of the run, under the names of the log (docs/reference/log.md).
-        checkpoint: folder of the training's checkpoints, or the checkpoint that was read; None if
-            nothing was saved.
-        plots: files of the plots, on rank 0.
-        run_dir: folder of the run, with its log and its complete flags; None with `--mode deploy`.
-    """
-
-    metrics: dict[str, Any]
-    checkpoint: Path | None
-    plots: tuple[Path, ...]
-    run_dir: Path | None
+from config import Config, flags_with
+from dataloading.spec.feature_spec import FeatureSpec
+from recipes.from_flags import load_feature_spec
+from recipes.preset_choice import with_preset
+from recipes.recipe import Recipe
+from recipes.results import Result, check_outputs, deploy, finish, result_of
+from runtime.checkpoint import Index, best_of, describe, resolve
+from runtime.checkpoint.resume import Start, find
+from runtime.cluster import distributed, launcher
+from runtime.cluster.distributed import run_on_all_ranks
+from runtime.files import predictions, tables
+from runtime.files.outputs import check_writable
+from runtime.hardware import affinity, gpu
+from runtime.hardware import device as devices
+from runtime.hardware.device import Device
+from runtime.logs import rank_logs, run_folder
+from training import checkpoints, device_setup, mlperf
+from training.failures import handle_failures, log_failure
+from training.logs.run_log import open_log
+from training.loop import TrainingLoop
+from training.modes import MODES, Summary
+from training.schedule import count_steps
+from training.start_log import start_notes
+from training.state import Position, RunContext
 
 
 def execute(
@@ -54,49 +58,206 @@ def execute(
         Stopped: a signal ended the training.
         CollectiveError, RankLost: on several ranks, one of them failed.
     """
-    if config.original.saved_model_output_path:
-        output = Path(config.original.saved_model_output_path)
-        check_folder(output, SAVED_MODEL, overwrite=True)  # before the training
+    # Files and packages that the flags name, before TensorFlow is imported.
+    check_outputs(config)
     if config.run.mode == "deploy":
-        checkpoint = Path(config.checkpoint.restore_checkpoint_path or "")
-        _write_saved_model(config, checkpoint)
-        return Result({}, checkpoint, (), None)
-    if config.evaluation.baseline and config.run.mode == "train":
-        config.family.check_baseline()  # before the training
-    with setup.open_run(config) as context:
-        context = dataclasses.replace(
-            context, catches_signals=catches_signals, on_evaluation=on_evaluation
+        return deploy(config)
+    data = check_paths(config)
+
+    # Ranks, and the device of each.
+    world, device = _connect(config)
+
+    # Checkpoint to start from; flags, with its values and those of the preset.
+    request = checkpoints.start_request(config)
+    start = find(request, world, config.distribution.rank_timeout_s)
+    try:
+        config, data, saved, changed = _adopt_flags(config, data, start, world)
+        binding_note = affinity.bind(config.device.affinity, world, device.gpu)
+
+        # Data, model, loss and optimizers; weights and position of the checkpoint.
+        recipe, notes = _build_recipe(config, data, start, saved, world, device)
+        pretrained = None
+        if recipe.pretrained is not None:
+            pretrained = "not read: the training resumes" if start.resumes else recipe.pretrained()
+        position = checkpoints.position_of(start, saved, recipe.goal, data)
+        total_steps = _count_steps(config, recipe, position)
+
+        # Folder and log of the run; the mode.
+        with (
+            run_folder.open_run_dir(config.logs.run_dir, config.recipe, world) as run_dir,
+            run_on_all_ranks(
+                world, lambda: open_log(config, recipe, run_dir, world, total_steps, position.step)
+            ) as log,
+        ):
+            run = RunContext(
+                *(config, recipe, device, world, log, run_dir),
+                *(start, position, total_steps, data, catches_signals, on_evaluation),
+            )
+            for text in start_notes(run, binding_note, pretrained, notes):
+                log.message(text)
+            if start.path is not None and saved is not None:
+                for text in checkpoints.describe_start(run, start.path, saved, changed):
+                    log.message(text)
+            with log_failure(run):
+                summary = train(run) if config.run.mode == "train" else MODES[config.run.mode](run)
+                summary, plots = finish(run, summary)
+    finally:
+        start.release()
+    return result_of(run, summary, plots)
+
+
+def check_paths(config: Config) -> FeatureSpec | None:
+    """Reads the files that the command line names, before TensorFlow is imported (seconds).
+
+    Of several processes only the first one on each machine does so, the launcher ends the others if
+    it fails; and none once TensorFlow is imported, because ranks of a program fail together.
+
+    Returns:
+        The feature spec; None if it is not read yet, or samples are generated from flags.
+
+    Raises:
+        ValueError: a path cannot be used.
+        OSError: a file cannot be read.
+    """
+    is_single = launched() is None
+    if launcher.local_rank() != 0 or ("tensorflow" in sys.modules and not is_single):
+        return None
+    saved, run, resume = config.checkpoint, config.run, config.checkpoint.resume
+    if saved.restore_checkpoint_path:
+        describe(resolve(best_of(saved.restore_checkpoint_path)))
+    elif resume and resume != "auto" and run.mode == "train":
+        describe(resolve(resume, "--resume"))
+    spec = load_feature_spec(config)
+    if is_single:
+        _check_predictions_path(config)
+    return spec
+
+
+def _check_predictions_path(config: Config) -> None:
+    """Raises ValueError or OSError if the file of `--predictions_path` cannot be written."""
+    run = config.run
+    if run.mode == "predict" and run.predictions_path:
+        predictions.check_writable(run.predictions_path)
+    if run.mode == "recommend" and run.predictions_path:
+        tables.check_suffix(run.predictions_path, predictions.FLAG, tables.FORMATS)
+        check_writable(run.predictions_path)
+
+
+def _connect(config: Config) -> tuple[World, Device]:
+    """Connects the ranks and sets up the device of each."""
+    early = checkpoints.set_up_flags(config)
+    rank_logs.start(config.logs.rank_logs)
+    world = distributed.connect(config.distribution.rank_timeout_s, early.device.deterministic)
+
+    def set_up() -> Device:
+        device = device_setup.set_up(early.device, world.local_rank, world.local_size)
+        rank_logs.check()
+        return device
+
+    device = run_on_all_ranks(world, set_up)
+    world.check_agreement({**_shared_flags(config), "the device": str(device)})
+    if device.kind == "GPU":
+        gpu.check_not_shared(device.gpu, world)
+    return world, devices.with_memory(device, world)
+
+
+def _shared_flags(config: Config) -> dict[str, Any]:
+    """Returns the flags that must be equal in all processes."""
+    local = flags_with(is_local=True)
+    return {f"--{name}": value for name, value in config.flat().items() if name not in local}
+
+
+def _adopt_flags(
+    config: Config, data: FeatureSpec | None, start: Start, world: World
+) -> tuple[Config, FeatureSpec | None, Index | None, list[str]]:
+    """Returns all flags, the data set, the checkpoint's description, and the flags that differ from
+    it. `data` is the data set that was read early."""
+
+    def adopt() -> tuple[Config, FeatureSpec | None, Index | None, list[str]]:
+        _check_run(config, world)
+        adopted, saved, changed = checkpoints.adopt(config, start)
+        spec = load_feature_spec(adopted, data)
+        return with_preset(adopted, spec, saved, start.resumes), spec, saved, changed
+
+    adopted, spec, saved, changed = run_on_all_ranks(world, adopt)
+    world.check_agreement(
+        {
+            "the checkpoint": (saved.description, saved.state) if saved else None,
+            "the feature spec": checkpoints.fingerprint(spec),
+            "the preset": adopted.preset_note,
+        }
+    )
+    seed = world.gather_objects(devices.choose_seed(adopted.run.seed), "seed")[0]
+    return adopted.with_values({"seed": seed}), spec, saved, changed
+
+
+def _check_run(config: Config, world: World) -> None:
+    """Raises ValueError if flags do not fit the world, or predictions cannot be written."""
+    logs = config.logs
+    if logs.profiler_start_step is not None and logs.profiled_rank >= world.size:
+        raise ValueError(
+            f"--profiled_rank {logs.profiled_rank} does not exist: there are {world.size} "
+            "processes, the first is 0"
         )
-        summary = MODES[context.config.run.mode](context)
-        summary, plots = setup.finish(context, summary)
-        config, folder, data = context.config, context.start.folder, context.data
-    if config.evaluation.baseline and folder is not None and launcher.rank() == 0:
-        assert data is not None
-        plots += compare_after_training(Path(data.origin), folder.root, context.run_dir)
-    path = folder.root if folder is not None else context.start.path
-    if (
-        config.run.mode == "train"
-        and folder is not None
-        and _write_saved_model(config, folder.root)
-    ):
-        path = None
-    return Result(summary, path, tuple(plots), context.run_dir)
+    if world.is_chief and world.size > 1:  # else `check_paths` did so
+        _check_predictions_path(config)
 
 
-def _write_saved_model(config: Config, checkpoint: Path) -> bool:
-    """Writes `--saved_model_output_path`, on the first rank; returns whether that removed the
-    checkpoint."""
-    original, saved = config.original, config.checkpoint
-    is_for_it = config.run.mode == "train" and not (saved.save_checkpoint_path or saved.resume)
-    if not original.saved_model_output_path:
-        return False
-    if launcher.rank() != 0:
-        return is_for_it
-    from deployment.export import write_saved_model
+def _build_recipe(
+    config: Config,
+    spec: FeatureSpec | None,
+    start: Start,
+    saved: Index | None,
+    world: World,
+    device: Device,
+) -> tuple[Recipe, list[str]]:
+    """Returns the recipe, restored from a checkpoint, and notes on what was restored."""
 
-    output, dataset_path = original.saved_model_output_path, config.data.dataset_path
-    write_saved_model(str(checkpoint), output, dataset_path, half_precision=original.fp16)
-    if is_for_it:  # this run has made the folder, see `runtime.checkpoint.resume`
-        shutil.rmtree(checkpoint)
-    print(f"deployed to: {output}", flush=True)
-    return is_for_it
+    def compose() -> Recipe:
+        build = config.definition.build or config.family.build
+        recipe: Recipe = build(config, spec, world, device)
+        recipe.goal = recipe.goal.with_flags(config, recipe.evaluator)
+        if start.resumes and start.path is not None and saved is not None:
+            checkpoints.check_same_data(saved.description, config, recipe, spec, start.path)
+        return recipe
+
+    recipe = run_on_all_ranks(world, compose)
+    world.check_agreement({**recipe.model_flags, **recipe.facts})
+    notes = list[str]()
+    if start.path is not None:
+        description = saved.description if saved else {}
+        notes = run_on_all_ranks(
+            world, lambda: checkpoints.restore(start, recipe, world, spec, description)
+        )
+    return recipe, notes
+
+
+def _count_steps(config: Config, recipe: Recipe, position: Position) -> int | None:
+    """Returns the steps of the whole training; None in other modes."""
+    if config.run.mode != "train" or recipe.train is None:
+        return None
+    total_steps = position.first_step + count_steps(config, recipe.train.num_batches)
+    profiled_step = config.logs.profiler_start_step
+    if profiled_step is not None and not position.step <= profiled_step < total_steps:
+        raise ValueError(
+            f"--profiler_start_step {profiled_step} is never reached: the training has "
+            f"{total_steps} steps, the first is {position.step}"
+        )
+    return total_steps
+
+
+def train(run: RunContext) -> Summary:
+    """Trains the model, with evaluations and checkpoints on the way."""
+    description = run_on_all_ranks(
+        run.world, lambda: checkpoints.describe_training(run.config, run.recipe, run.data)
+    )
+    with handle_failures(run) as policy:
+        loop = TrainingLoop(run, policy, description, mlperf.open_hook(run))
+        loop.run()
+    summary = loop.summary()
+    if run.recipe.export is not None and run.start.folder is not None and run.world.is_chief:
+        try:
+            run.log.message(run.recipe.export(run.start.folder.root))
+        except (ValueError, OSError) as error:
+            run.log.message(f"note: the weights were not exported: {error}")
+    return summary

@@ -13,11 +13,11 @@ from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.spec.yaml_io import dump_mapping
 from preproc.encoding.folder import read_digest
-from recipes.recipe import Recipe
+from recipes.recipe import Goal, Recipe
 from runtime import checkpoint
 from runtime.checkpoint.resume import Request, Start
 from runtime.hardware import device as devices
-from training.state import RunContext
+from training.state import Position, RunContext
 
 
 def start_request(config: Config) -> Request:
@@ -120,6 +120,17 @@ def describe_training(config: Config, recipe: Recipe, data: FeatureSpec | None) 
         "training_rows": recipe.train.num_samples if recipe.train else None,
         "versions": devices.describe(),
     }
+
+
+def position_of(
+    start: Start, saved: checkpoint.Index | None, goal: Goal, data: FeatureSpec | None
+) -> Position:
+    """Returns the position from which a run trains: that of a resumed training, else the first."""
+    if not start.resumes or saved is None:
+        return Position()
+    position = Position.from_json(saved.state, goal)
+    has_grown = saved.description["feature_spec"] != fingerprint(data)
+    return position.on_grown_data() if has_grown else position
 
 
 def check_same_data(

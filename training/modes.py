@@ -1,4 +1,4 @@
-"""Modes of a run: train, eval, predict and others. Each returns the summary of the run."""
+"""Modes of a run other than training: eval, predict, ... Each returns the summary of the run."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -7,12 +7,8 @@ from typing import Any
 
 from distributed_embeddings.collectives import CollectiveError
 
-from runtime.cluster.distributed import run_on_all_ranks
 from runtime.files import predictions, tables
-from training import importance, mlperf
-from training.checkpoints import describe_training
-from training.failures import handle_failures
-from training.loop import TrainingLoop
+from training import importance
 from training.schedule import samples_of_batch
 from training.state import RunContext
 
@@ -20,23 +16,6 @@ Summary = dict[str, Any]
 
 # Batches that `--mode inference` measures at least, without --max_steps or --benchmark_steps.
 MIN_MEASURED_BATCHES = 100
-
-
-def train(run: RunContext) -> Summary:
-    """Trains the model, with evaluations and checkpoints on the way."""
-    description = run_on_all_ranks(
-        run.world, lambda: describe_training(run.config, run.recipe, run.data)
-    )
-    with handle_failures(run) as checkpoints:
-        loop = TrainingLoop(run, checkpoints, description, mlperf.open_hook(run))
-        loop.run()
-    summary = loop.summary()
-    if run.recipe.export is not None and run.start.folder is not None and run.world.is_chief:
-        try:
-            run.log.message(run.recipe.export(run.start.folder.root))
-        except (ValueError, OSError) as error:
-            run.log.message(f"note: the weights were not exported: {error}")
-    return summary
 
 
 def evaluate(run: RunContext) -> Summary:
@@ -206,7 +185,6 @@ def _time_batches(run: RunContext, dataset: Any) -> dict[str, float]:
 
 
 MODES: Mapping[str, Callable[[RunContext], Summary]] = {
-    "train": train,
     "eval": evaluate,
     "importance": measure_importance,
     "predict": predict,

@@ -8,8 +8,8 @@ from pathlib import Path
 from config import Config
 from dataloading.spec.feature_spec import VALIDATION, FeatureSpec
 from recipes.from_flags import evaluation_split
+from recipes.preset_choice import with_preset
 from recipes.search.space import Parameter
-from training.setup import with_preset
 
 # Flags of one run, which trials would share.
 _OF_ONE_RUN = (

@@ -21,6 +21,7 @@ from config.flag import mask_passwords
 from config.flag_file import argument
 from dataloading.spec.feature_spec import FeatureSpec
 from recipes.from_flags import load_feature_spec
+from recipes.preset_choice import with_preset
 from recipes.recipe import Goal
 from recipes.search import worker
 from recipes.search.checks import check_flags, check_model, check_names
@@ -29,7 +30,6 @@ from recipes.search.study import Study, Trial
 from runtime.files.disk import FileLock
 from runtime.files.outputs import output_file
 from runtime.logs.run_folder import FLAGS
-from training.setup import with_preset
 
 
 @dataclass(frozen=True, kw_only=True)

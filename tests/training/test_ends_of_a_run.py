@@ -7,6 +7,7 @@ from distributed_embeddings.collectives import CollectiveError, World
 from distributed_embeddings.collectives import world as world_module
 
 import main
+from recipes import execution
 from recipes.registry import DLRM
 from runtime.cluster import distributed, signals
 from training.errors import Stopped, TrainingDiverged
@@ -18,8 +19,7 @@ def run(monkeypatch, end):
     def execute(*args):
         raise end
 
-    monkeypatch.setattr(main.setup, "open_run", execute)
-    monkeypatch.setattr(main.setup, "check_paths", lambda config: None)
+    monkeypatch.setattr(execution, "check_paths", execute)
     return main.run(DLRM, "", ["dlrm.py", "--dataset_path", "x"])
 
 

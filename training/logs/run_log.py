@@ -1,11 +1,11 @@
 """Log of a run, opened from its flags."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from distributed_embeddings.collectives import World
 
 from config import Config, flag_file
+from recipes.recipe import Recipe
 from runtime.files.line_file import set_aside
 from runtime.files.outputs import output_file
 from runtime.hardware import device
@@ -17,23 +17,18 @@ from runtime.logs.run_logger import RunLogger
 
 def open_log(
     config: Config,
+    recipe: Recipe,
     run_dir: Path,
     world: World,
     total_steps: int | None,
-    initial_step: int = 0,
-    metrics: Mapping[str, str | None] | None = None,
-    goal: str = "auc",
+    initial_step: int,
 ) -> RunLogger:
     """Opens the run's log, whose first line has all flags; a resumed run appends to the file.
 
     The chief also writes the flags to `flags`, a file for `--flagfile`. Log and flags of an earlier
     run in the folder are renamed.
-
-    Args:
-        metrics: the evaluated split of each loss and metric; None without one.
-        goal: the metric by which evaluations are compared.
     """
-    metrics = metrics or {}
+    metrics, goal = recipe.metric_splits(), recipe.goal.metric
     definition, names = config.definition, LogNames()
     if definition.log_names is not None:
         names = definition.log_names(config.run.mode, metrics.get(goal), goal)

@@ -7,6 +7,7 @@ from distributed_embeddings.collectives import CollectiveError
 from embedding_testing.fake_world import run_threads
 
 import main
+from recipes import execution
 from recipes.registry import DLRM
 from runtime.hardware import gpu
 from runtime.hardware.device import Device
@@ -106,6 +107,6 @@ def test_check_before_training(monkeypatch, capsys):
 
     monkeypatch.setattr(device_setup, "set_up", lambda *args: Device("GPU", "float32", 1.0, mine))
     monkeypatch.setattr(gpu, "check_not_shared", refuse)
-    monkeypatch.setattr(main.setup, "check_paths", lambda config: None)
+    monkeypatch.setattr(execution, "check_paths", lambda config: None)
     assert main.run(DLRM, "", ["dlrm.py", "--dataset_path", "x"]) == main.USER_ERROR
     assert capsys.readouterr().err == "dlrm: error: shared\n"

@@ -1,0 +1,98 @@
+"""Results of a run: plots and summary, comparison with simple models, SavedModel."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from config import Config
+from recipes.baseline.after_training import compare_after_training
+from runtime.cluster import launcher
+from runtime.files.outputs import SAVED_MODEL, check_folder
+from runtime.logs import run_folder
+from training.state import RunContext
+
+
+@dataclass(frozen=True)
+class Result:
+    """Results of a run.
+
+    Attributes:
+        metrics: the summary of the run, under the names of the log (docs/reference/log.md).
+        checkpoint: folder of the training's checkpoints, or the checkpoint that was read; None if
+            nothing was saved.
+        plots: files of the plots, on rank 0.
+        run_dir: folder of the run, with its log and its complete flags; None with `--mode deploy`.
+    """
+
+    metrics: dict[str, Any]
+    checkpoint: Path | None
+    plots: tuple[Path, ...]
+    run_dir: Path | None
+
+
+def check_outputs(config: Config) -> None:
+    """Raises ValueError or OSError if results cannot be written or packages for them are absent."""
+    if config.original.saved_model_output_path:
+        output = Path(config.original.saved_model_output_path)
+        check_folder(output, SAVED_MODEL, overwrite=True)
+    if config.evaluation.baseline and config.run.mode == "train":
+        config.family.check_baseline()
+
+
+def finish(run: RunContext, summary: dict[str, Any]) -> tuple[dict[str, Any], list[Path]]:
+    """Adds the best AUC that any model can reach to the summary, draws plots, ends the log.
+
+    Returns:
+        The summary under the names of the log, and the plots.
+    """
+    recipe, mode, drawn = run.recipe, run.config.run.mode, list[Path]()
+    if mode not in ("predict", "recommend") and run.world.is_chief:
+        best_auc = recipe.best_auc()  # may generate millions of samples
+        summary |= {} if best_auc is None else {"best_reachable_auc": best_auc}
+    try:
+        if run.world.is_chief and mode in ("train", "eval"):
+            history = run.position.history if mode == "train" else None
+            evaluator = recipe.evaluator if recipe.goal.metric in summary else None
+            drawn = run_folder.draw_plots(run.run_dir, run.log, history, evaluator, summary)
+    finally:
+        summary = run.log.summary(summary)
+    return summary, drawn
+
+
+def result_of(run: RunContext, summary: dict[str, Any], plots: list[Path]) -> Result:
+    """Returns the result of a run whose log is closed; of a training, with what follows it."""
+    config, folder = run.config, run.start.folder
+    if config.evaluation.baseline and folder is not None and run.world.is_chief:
+        assert run.data is not None
+        plots += compare_after_training(Path(run.data.origin), folder.root, run.run_dir)
+    path = folder.root if folder is not None else run.start.path
+    if folder is not None and _write_saved_model(config, folder.root):
+        path = None
+    return Result(summary, path, tuple(plots), run.run_dir)
+
+
+def deploy(config: Config) -> Result:
+    """Writes the SavedModel of a checkpoint (`--mode deploy`)."""
+    checkpoint = Path(config.checkpoint.restore_checkpoint_path or "")
+    _write_saved_model(config, checkpoint)
+    return Result({}, checkpoint, (), None)
+
+
+def _write_saved_model(config: Config, checkpoint: Path) -> bool:
+    """Writes `--saved_model_output_path`, on the first rank; returns whether that removed the
+    checkpoint."""
+    original, saved = config.original, config.checkpoint
+    is_for_it = config.run.mode == "train" and not (saved.save_checkpoint_path or saved.resume)
+    if not original.saved_model_output_path:
+        return False
+    if launcher.rank() != 0:
+        return is_for_it
+    from deployment.export import write_saved_model
+
+    output, dataset_path = original.saved_model_output_path, config.data.dataset_path
+    write_saved_model(str(checkpoint), output, dataset_path, half_precision=original.fp16)
+    if is_for_it:  # this run has made the folder, see `runtime.checkpoint.resume`
+        shutil.rmtree(checkpoint)
+    print(f"deployed to: {output}", flush=True)
+    return is_for_it
