@@ -146,7 +146,7 @@ def random_rows(values, feature_values, seed):
     return events, user_rows, item_rows + item_rows[:3]  # some are there twice
 
 
-@pytest.mark.quick("nvtabular-text-many", "spark-integers-many")
+@pytest.mark.quick("nvtabular-text-many")
 @pytest.mark.filterwarnings("ignore:Row group memory size")  # larger than partitions may be here
 @pytest.mark.parametrize("small_parts", [False, True], ids=["one partition", "many"])
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_too_few_events(name, engine, tmp_path):
         numbered(name, engine, tmp_path, staged, 3)
 
 
-@pytest.mark.quick("duckdb-*", "nvtabular-*", "spark-users0*")
+@pytest.mark.quick("duckdb-*", "nvtabular-*")
 @pytest.mark.parametrize(
     ("users", "items", "message"),
     [

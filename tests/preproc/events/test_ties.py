@@ -51,7 +51,7 @@ def test_ties_by_hand(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["duckdb", SPARK])
-@pytest.mark.quick("*-duckdb", "ascending-*")
+@pytest.mark.quick("*-duckdb")
 @pytest.mark.parametrize(
     ("key", "words"),
     [

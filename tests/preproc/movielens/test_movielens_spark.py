@@ -5,12 +5,10 @@ import pytest
 pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/python")
 
 from preproc.movielens.__main__ import main
-from runtime.cli import USER_ERROR
 from tests.preproc.contents import contents
 
 pytestmark = [pytest.mark.engines("pyspark"), pytest.mark.usefixtures("one_spark")]
 MACHINE = ["--memory_limit", "3GB", "--threads", "2"]
-SPARK = ["--engine", "spark"]
 ODD = ["007", "7", "nan", "NULL", "é", "e\u0301", "漢", "\U0001f600", "\uffff", '"', "A", "a", "\\"]
 
 
@@ -27,7 +25,7 @@ def test_odd_ratings(tmp_path):
     path = tmp_path / "odd.csv"
     path.write_text("\n".join(lines) + "\n", "utf-8")
     flags = ["--input", path, "--min_ratings", 6, "--valid_negative", 3, "--validation"]
-    for name, engine in (("duckdb", []), ("spark", SPARK)):
+    for name, engine in (("duckdb", []), ("spark", ["--engine", "spark"])):
         output = ["--output", tmp_path / f"by_{name}"]
         assert main([*map(str, flags + output), *MACHINE, *engine]) == 0
     files = contents(tmp_path / "by_spark")
@@ -35,11 +33,3 @@ def test_odd_ratings(tmp_path):
     assert {"train/user.bin", "validation/item.bin", "encoder/vocabulary/user.parquet"} <= set(
         files
     )
-
-
-def test_too_few_ratings(tmp_path, capsys):
-    path = tmp_path / "ratings.csv"
-    path.write_text("userId,movieId,rating,timestamp\n1,2,3,4\n1,3,3,4\n")
-    flags = ["--input", str(path), "--output", str(tmp_path / "out"), *MACHINE, *SPARK]
-    assert main(flags) == USER_ERROR
-    assert "--min_ratings 20" in capsys.readouterr().err

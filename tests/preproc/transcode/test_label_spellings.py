@@ -99,10 +99,7 @@ def test_spellings_on_spark(one_spark, tmp_path):
     with open_engine(
         "spark", scratch, memory_limit_bytes=2 << 30, threads=2, master="local[2]"
     ) as spark:
-        for number, (pair, suffix) in enumerate(CASES[4::28]):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            check_spellings(spark, folder, pair, suffix)
+        check_spellings(spark, tmp_path, TEXTS[4], ".csv")
         path = write(tmp_path / "ratings.parquet", [i % 50 / 10 for i in range(100)])
         assert sum(fitted(spark, path, "--label_above=3.5")[1]) == 28
         path = write(tmp_path / "actions.csv", ["view", "buy", "cart", "view"])
