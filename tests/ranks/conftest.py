@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
+from tests.forked_python import install_shim
 from tests.ranks import horovodrun, recipe_worker
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -32,6 +33,14 @@ class RanksRun(NamedTuple):
 
 
 @pytest.fixture(scope="session")
+def quick_python(forked_python, tmp_path_factory) -> str:
+    """A `python` of ranks that has imported TensorFlow; a signal would end its client alone."""
+    folder = tmp_path_factory.mktemp("python") / "bin"
+    install_shim(folder, forked_python)
+    return str(folder / "python")
+
+
+@pytest.fixture(scope="session")
 def run_ranks(request, tmp_path_factory):
     """Runs a script or module on several ranks, one thread each.
 
@@ -39,7 +48,7 @@ def run_ranks(request, tmp_path_factory):
     with launcher "gloo" or "mpi" (skipped if it is missing), variables `env`, and `timeout` in
     seconds, after which nothing is left running. Starting takes seconds: do many checks in one run.
     A worker writes its result to the file `$RANK_RESULTS/<rank>.json`. With check, an exit code
-    other than 0 fails the test and shows the output.
+    other than 0 fails the test and shows the output. `python` starts the ranks.
     """
 
     def run(
@@ -50,6 +59,7 @@ def run_ranks(request, tmp_path_factory):
         env: dict[str, str] | None = None,
         timeout: float = 400,
         check: bool = True,
+        python: str = sys.executable,
     ) -> RanksRun:
         results = tmp_path_factory.mktemp("ranks")
         if launcher == "mpi":
@@ -57,7 +67,7 @@ def run_ranks(request, tmp_path_factory):
             command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
         else:
             command = gloo_command()
-        command += ["-np", str(num_ranks), sys.executable]
+        command += ["-np", str(num_ranks), python]
         command += [program] if program.endswith(".py") else ["-m", program]
         returncode, output = run_limited(
             [*command, *map(str, args)],
@@ -97,7 +107,7 @@ class RecipesRun(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def run_recipes(run_ranks, tmp_path_factory):
+def run_recipes(run_ranks, quick_python, tmp_path_factory):
     """Runs command lines one after the other on ranks that are started once; one rank is here.
 
     `run_recipes(num_ranks, {name: (program, *flags)})`, e.g. with program "dlrm.py". With check, an
@@ -114,7 +124,8 @@ def run_recipes(run_ranks, tmp_path_factory):
         else:
             file = tmp_path_factory.mktemp("commands") / "commands.json"
             file.write_text(json.dumps(words))
-            done = run_ranks(num_ranks, recipe_worker.__name__, file, check=False)
+            worker = recipe_worker.__name__
+            done = run_ranks(num_ranks, worker, file, check=False, python=quick_python)
             results, output = done.results, done.output
             assert None not in results, output
         codes, outputs = (

@@ -1,6 +1,7 @@
 """Results of checks_worker.py on several ranks: one start for each launcher and number of ranks."""
 
 import functools
+import sys
 from typing import Any
 
 import pytest
@@ -12,12 +13,14 @@ LAUNCHES = [("gloo", 2), *(pytest.param(*x, marks=pytest.mark.long) for x in LON
 
 
 @pytest.fixture(scope="module")
-def checked(run_ranks):
+def checked(run_ranks, quick_python):
     """`checked(launcher, num_ranks)`: results of the checks, by rank."""
 
     @functools.cache
     def results(launcher: str, num_ranks: int) -> list[Any]:
-        return run_ranks(num_ranks, checks_worker.__name__, launcher=launcher).results
+        python = quick_python if launcher == "gloo" else sys.executable
+        worker = checks_worker.__name__
+        return run_ranks(num_ranks, worker, launcher=launcher, python=python).results
 
     return results
 

@@ -4,7 +4,6 @@ import gc
 import os
 import re
 import subprocess
-import sys
 
 import distributed_embeddings as dmp
 import numpy as np
@@ -19,12 +18,12 @@ LONG_CASES = ("sgd", "legacy_adagrad", "legacy_adam")  # adagrad, adam and legac
 
 
 @pytest.fixture(scope="module")
-def two_ranks(root, request):
+def two_ranks(root, request, quick_python):
     """The output of the worker, which ends at the first case that fails."""
     pytest.importorskip("horovod", reason="Horovod is not installed")
     left_out = () if request.config.getoption("--long") else LONG_CASES
     cases = [case for case in data_parallel_worker.CASES if case not in left_out]
-    worker = [sys.executable, "-m", data_parallel_worker.__name__, *cases]
+    worker = [quick_python, "-m", data_parallel_worker.__name__, *cases]
     return subprocess.run(
         [*gloo_command(), "-np", "2", *worker],
         cwd=root,

@@ -5,6 +5,7 @@ launches, of which the last ones are long, have them with every optimizer (more 
 """
 
 import json
+import sys
 
 import pytest
 
@@ -40,7 +41,7 @@ def test_variants_of_one_rank(one_rank):
     ("launcher", "num_ranks"),
     [LAUNCHES[0], *(pytest.param(*launch, marks=pytest.mark.long) for launch in LAUNCHES[1:])],
 )
-def test_ranks(one_rank, run_ranks, launcher, num_ranks):
+def test_ranks(one_rank, run_ranks, quick_python, launcher, num_ranks):
     run = run_ranks(
         num_ranks,
         "tests.ranks.equality_worker",
@@ -48,6 +49,7 @@ def test_ranks(one_rank, run_ranks, launcher, num_ranks):
         *("--turn", LAUNCHES.index((launcher, num_ranks))),
         launcher=launcher,
         timeout=500,
+        python=quick_python if launcher == "gloo" else sys.executable,
     )
     for rank, report in enumerate(run.results):
         wrong = {name: what for name, what in report.items() if what}

@@ -6,9 +6,10 @@ from tests.ranks.traffic_worker import SCENARIOS
 
 
 @pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.long)])
-def reports(request, run_ranks):
+def reports(request, run_ranks, quick_python):
     """Counted and planned bytes of each rank."""
-    return run_ranks(request.param, "tests.ranks.traffic_worker").results
+    worker = "tests.ranks.traffic_worker"
+    return run_ranks(request.param, worker, python=quick_python).results
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
