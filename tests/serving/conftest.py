@@ -49,6 +49,13 @@ class Served(NamedTuple):
         return {name: array[start:stop] for name, array in self.arrays.items()}
 
 
+def pytest_collection_modifyitems(items):
+    """Tests of the one server run in one process, each other file in one of any."""
+    for item in items:
+        group = "one server" if "trained" in item.fixturenames else item.path.name
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope="session")
 def trained(request) -> dict[str, TrainedFixture]:
     """The models by recipe."""
