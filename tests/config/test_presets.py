@@ -400,30 +400,6 @@ def test_plan(tiny, capsys):
     assert capsys.readouterr().out.startswith("preset terabyte (as requested): no flag is changed")
 
 
-def test_synthetic_data(tmp_path):
-    flags = ["--dataset_type=synthetic", "--synthetic_dataset_train_batches=6", "--batch_size=100"]
-    flags += ["--synthetic_dataset_valid_batches=1", "--synthetic_dataset_cardinalities=10,20"]
-    code, result = in_process(tmp_path, *flags, "--epochs=1", "--valid_batch_size=100")
-    assert code == 0 and result["steps"] == 6
-    values = lines(tmp_path / "log.json")[0]["data"]
-    assert (values["preset"], values["batch_size"], values["embedding_dim"]) == ("small", 100, "16")
-
-
-def test_mlperf_training(tmp_path):
-    """Stops at an evaluation within the epoch whose AUC is the target."""
-    flags = ["--preset=mlperf", "--dataset_type=synthetic", "--seed=1", "--batch_size=256"]
-    flags += ["--synthetic_dataset_train_batches=200", "--synthetic_dataset_valid_batches=8"]
-    flags += ["--synthetic_dataset_cardinalities=50,20,10,200", "--synthetic_dataset_hotness=3"]
-    flags += ["--embedding_dim=8", "--bottom_mlp_dims=16,8", "--top_mlp_dims=16,1"]
-    flags += ["--cross_layer_projection_dim=8", "--auc_threshold=0.6"]
-    code, result = in_process(tmp_path, *flags, recipe=dcnv2)
-    assert code == 0
-    assert result["auc"] >= 0.6 and result["time_to_auc_threshold_s"] > 0
-    assert result["steps"] < 200 and result["steps"] % 10 == 0
-    values = lines(tmp_path / "log.json")[0]["data"]
-    assert (values["preset"], values["learning_rate"]) == ("mlperf", 0.004)
-
-
 def message(run_dir):
     return [e["data"]["message"] for e in lines(run_dir / "log.json") if e.get("step") == "MESSAGE"]
 

@@ -66,19 +66,6 @@ def errors(actual, expected):
     ]
 
 
-@pytest.mark.quick("0", "1")
-@pytest.mark.parametrize("batch", [0, 1, 255])
-def test_op_against_float64(batch):
-    for features, dim in SIZES:
-        tensors = make(min(batch, 3) if features * dim > 20_000 else batch, features, dim)
-        actual = run(dot_based_interact, *tensors)
-        limits = errors(run(reference.dot_based_interact, *tensors), exact(*tensors))
-        for error, limit, factor in zip(
-            errors(actual, exact(*tensors)), limits, (2, 3, 3), strict=True
-        ):
-            assert error <= factor * limit + 3e-7, (features, dim, error, limit)
-
-
 @pytest.mark.parametrize("features", [1, 2, 5, 9])
 @pytest.mark.parametrize("layout", ["joined", "separate", "pairs"])
 def test_numeric_gradients(features, layout):

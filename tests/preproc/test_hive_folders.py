@@ -81,22 +81,6 @@ def test_amazon_books(name, tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", ENGINES)
-def test_logs_in_tables(name, tmp_path):
-    def generate(raw):
-        rows = [f"{i % 7},{i * i % 11},{1000 - i},{i % 7 % 3}" for i in range(90)]
-        (raw / "log.csv").write_text("\n".join(["user_id,item_id,time,city", *rows, ""]))
-
-    assert_same_files(
-        tmp_path,
-        amazon_books,
-        generate,
-        *("--input_format", "csv", "--interactions", "{raw}/log.csv", "--output_path", "{output}"),
-        *("--user_features", "city", "--min_events", "5", "--engine", name),
-        *("--memory_limit", "1GB", "--threads", "2"),
-    )
-
-
 def test_movielens(tmp_path):
     assert_same_files(
         tmp_path,

@@ -173,9 +173,3 @@ def test_rows_to_predict_without_labels(spec):
 def test_bad_arguments(spec, split, settings, message):
     with pytest.raises(ValueError, match=message):
         CandidateDataset(spec, split, **{"batch_size": 10} | settings)
-
-
-def test_metadata_of_lists_without_labels(spec):
-    spec.metadata["validation_samples_per_series"] = 4
-    with pytest.raises(ValueError, match="'validation_.*' is 4, and there is no label, which"):
-        CandidateDataset(spec, "validation", 10)

@@ -85,13 +85,6 @@ def test_pairs_without_labels(tmp_path):
     assert items.tolist() == [[item] for item in TEST["item"]]
 
 
-def test_touched_items_of_all_splits(tmp_path):
-    train = {"user": [0, 2, 1, 2, 0], "item": [4, 0, 3, 1, 1]}
-    # Users 0, 0, 1, 2, 2, 2; the test positive (0, 1) is in train, too.
-    spec = data_set(tmp_path, train)
-    assert touched_keys(spec, "test").tolist() == [1, 4, 8, 10, 11, 12]
-
-
 def test_touched_items_and_pairs_to_predict(tmp_path):
     splits = {"train": TRAIN, "test": TEST, "pairs": {"user": [0, 1], "item": [0, 1]}}
     spec = write_interactions(tmp_path, 3, 5, splits, LISTS_OF_3)
@@ -146,7 +139,6 @@ def test_bad_lists(tmp_path, column, message):
             {"test_samples_per_series": 1},
             "test_samples_per_series' is 1; expected the rows of a candidate list",
         ),
-        ({"test_samples_per_series": True}, "test_samples_per_series' is True; expected the rows"),
         ({"test_samples_per_series": "3"}, "test_samples_per_series' is '3'; expected the rows"),
         ({"test_samples_per_series": 4}, "split 'test' has 6 rows, not a multiple of the 4"),
     ],

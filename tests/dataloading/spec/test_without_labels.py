@@ -122,24 +122,6 @@ def test_chunk_of_labels_and_ids(stored):
         list(RawBinaryDataset(spec, "test", 20).dataset())
 
 
-@pytest.mark.parametrize(
-    ("file", "value", "message"),
-    [
-        ("id.bin", np.int32(NUM_ROWS), "'id': found 13 in row 3 .* ids lie in"),
-        ("x.bin", np.float32("nan"), "'x': found nan in row 3 .* must be finite"),
-    ],
-)
-def test_checks_of_ids_and_numerical_values(stored, file, value, message):
-    spec = stored("no_chunk")
-    values = np.fromfile(spec.base_directory / file, value.dtype)
-    values[3] = value
-    values.tofile(spec.base_directory / file)
-    loader = RawBinaryDataset(spec, "test", 6, with_labels=False)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        list(loader.dataset())
-    assert loader.failure.startswith("f.yaml: split 'test': feature")
-
-
 def test_incomplete_files(stored):
     spec = stored("absent")
     (spec.base_directory / "y.bin").write_bytes(bytes(2 * 12))
@@ -211,9 +193,3 @@ def test_features_in_no_chunk(tmp_path, with_labels):
     channel = "label" if with_labels else "numerical"
     with pytest.raises(ValueError, match=f"feature 'x' of channel '{channel}' is in no chunk"):
         RawBinaryDataset(spec, "test", 6, with_labels=with_labels)
-
-
-def test_round_trip_of_a_spec(tmp_path):
-    spec = FeatureSpec.from_dict(content("no_chunk"), tmp_path)
-    spec.to_yaml(tmp_path / "f.yaml")
-    assert FeatureSpec.from_yaml(tmp_path / "f.yaml") == spec

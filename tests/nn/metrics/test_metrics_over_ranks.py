@@ -90,18 +90,6 @@ def test_bitwise_exact_auc(size, decimals, positive_fraction, uneven):
 
 
 @SIZES
-@pytest.mark.parametrize("decimals", [None, 1], ids=["no_ties", "ties"])
-def test_weighted_auc(size, decimals):
-    rows = random_rows(3000, 2, decimals, weighted=True)
-    expected = one_accumulator(ExactMetrics, [rows]).result()
-    results = scores_of_ranks(size, ExactMetrics, spread(rows, size), batch_size=999)
-    assert_same_everywhere(results)
-    assert results[0].auc == pytest.approx(expected.auc, abs=1e-13)
-    assert list(results[0][1:5]) == pytest.approx(list(expected[1:5]), rel=1e-12)
-    assert results[0].num_rows == expected.num_rows
-
-
-@SIZES
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 def test_binned_scores(size, weighted):
     rows = random_rows(3000, 3, weighted=weighted)

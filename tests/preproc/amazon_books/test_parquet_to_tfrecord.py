@@ -234,12 +234,7 @@ def source(tmp_path):
         (["--number_of_user_features", "2"], "--number_of_user_features"),
         (["--number_of_user_features", "3"], "user_features 3"),
         (["--prebatch_train_size", "-1"], "--prebatch_train_size"),
-        (["--prebatch_test_size", "-2"], "--prebatch_test_size"),
-        (["--number_of_user_features", "-1"], "--number_of_user_features"),
-        (["--number_of_item_features", "0"], "--number_of_item_features"),
-        (["--max_seq_len", "0"], "--max_seq_len"),
         (["--train_dir", "gone"], "gone"),
-        (["--validation_dir", "gone"], "gone"),
         (["--metadata_file", "gone.json"], "gone.json"),
     ],
 )

@@ -41,7 +41,6 @@ def refused(tmp_path, capsys):
         (GOOD + "1,12,3.0,2014-02-03\n", "row 3 .*: timestamp is '2014-02-03'.* numbers"),
         # Two of them would otherwise hide the rows between them.
         (GOOD + '"1,2,3.0,7\n1,13,3.0,8\n"2,2,3.0,9\n', "line 4: "),
-        (GOOD + "1,\udce9,3.0,7\n", "line 4: expected UTF-8"),
     ],
 )
 def test_bad_lines(tmp_path, refused, rows, message):
@@ -138,16 +137,12 @@ def test_files(tmp_path, refused):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--seed", -1), "--seed"),
-        (("--threads", 0), "--threads"),
         (("--valid_negative", 0), "--valid_negative"),
         (("--min_ratings", 1), "--min_ratings must be 2"),
         (("--min_ratings", 2, "--validation"), "--min_ratings must be 3"),
-        (("--memory_limit", "10MB"), "--memory_limit"),
         (("--memory_limit", "much"), "'much'"),
         (("--temp_dir", "nowhere"), "--temp_dir nowhere"),
         (("--delimiter", "::"), "--delimiter"),
-        (("--delimiter", '"'), "--delimiter"),
         (("--item_column", "userId"), "--item_column"),
         (("--master", "yarn"), "--master"),
     ],

@@ -183,16 +183,8 @@ def vocabulary(folder: Path, feature: str) -> dict[str, int]:
 BAD_ROWS = {
     "1,2,3,4,": "'city': expected an id: assign an id to missing values",
     "1,2,3,-4,0": r"'user': expected an id in \[0, 5\); .*--categorify.*, got '-4'",
-    "1,2,3,4.5,0": "'user': expected an integer; .*, got '4.5'",
-    "1,2,3,0x1f,0": "'user': expected an integer; .*, got '0x1f'",
-    "1,2,3,9223372036854775808,0": "'user': expected below 2.63; .*, got '9223372036854775808'",
-    "1,2,3,4,berlin": "'city': expected an integer; .*, got 'berlin'",
     "1,,3,4,0": "'price': expected a value: .*--fill_missing mean.*, got no value",
-    "1,two,3,4,0": "'price': expected a number, got 'two'",
-    "1,nan,3,4,0": "'price': expected a value: .*--fill_missing",
-    "1,-inf,3,4,0": "'price': expected a finite number: .*--missing_values inf, got '-inf'",
     "1,70000,3,4,0": "'price': expected a number that float16 holds, at most 65504",
-    "1,2,1e39,4,0": r"'age': expected a number that float32 holds, at most 3.40282e\+38",
     ",2,3,4,0": "'click': expected 0 or 1, got no value",
 }
 
@@ -319,7 +311,6 @@ def test_files_without_rows_and_damaged_files(tmp_path, capsys):
     ("flags", "message"),
     [
         (["--feature_spec_out=a/b.yaml"], "--feature_spec_out is 'a/b.yaml'; expected a file name"),
-        (["--feature_spec_out="], "--feature_spec_out is ''; expected a file name"),
         (["--feature_spec_out=.."], "--feature_spec_out is '..'; expected a file name"),
         (["--feature_spec_out=train"], "--feature_spec_out is 'train', the name of a folder"),
         (["--feature_spec_in=no.yaml"], "no.yaml: the file does not exist"),
@@ -327,17 +318,12 @@ def test_files_without_rows_and_damaged_files(tmp_path, capsys):
         (["--categorify=city,city"], "--categorify names 'city' twice"),
         (["--hash_buckets=price=3"], "--hash_buckets names 'price'"),
         (["--hash_buckets=city"], "--hash_buckets has 'city'; expected feature=N"),
-        (["--hash_buckets=city=0"], "--hash_buckets has 'city=0'"),
         (["--hash_buckets=city=9223372036854775808"], "N from 1 to 2.63 - 1"),
         (["--hash_buckets=city=2,city=2"], "each feature once"),
         (["--hash_buckets=city=2", "--categorify=city"], "both name 'city'"),
         (["--frequency_threshold=2"], "--frequency_threshold is only read with --categorify"),
         (["--categorify=city", "--frequency_threshold=-1"], "--frequency_threshold is '-1'"),
         (["--categorify=city", "--memory_limit=much"], "--memory_limit: expected a size"),
-        (["--categorify=city", "--memory_limit=1MB"], "--memory_limit: .* '1MB'"),
-        (["--categorify=city", "--memory_limit=9999999999GB"], "from 128MiB to 1048576GiB"),
-        (["--categorify=city", f"--memory_limit={'9' * 400}GB"], "from 128MiB to 1048576GiB"),
-        (["--categorify=city", f"--frequency_threshold={1 << 63}"], "--frequency_threshold is"),
         (["--categorify=city", "--vocabulary=d"], "--categorify and --vocabulary: the encoding is"),
     ],
 )
@@ -481,11 +467,7 @@ def test_ids_of_sparse_ids_and_lists(tmp_path):
     assert stored(out, "f") == [2, 0, 1]
 
 
-def test_columns_without_texts(tmp_path, capsys):
-    folder = raw(tmp_path, parquet_spec(c={}), a=pa.table({"click": [0, 1], "c": [0.5, 1]}))
-    refused(capsys, "'c': expected text or a whole.*, got 0.5", folder, "--categorify=c")
-    folder = raw(tmp_path, parquet_spec(c={}), a=pa.table({"click": [0, 1], "c": [{"a": 1}] * 2}))
-    refused(capsys, "'c': expected .*convert the column", folder, "--categorify=c", EVERY)
+def test_columns_without_values(tmp_path):
     folder = raw(tmp_path, parquet_spec(c={}), a=pa.table({"click": [0, 1], "c": pa.nulls(2)}))
     assert run(folder, "--categorify=c", EVERY) == 0
     assert stored(tmp_path / "out", "c") == [0, 0]
