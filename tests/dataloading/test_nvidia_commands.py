@@ -1,8 +1,6 @@
 """Data tools with the commands and default paths of NVIDIA's documents."""
 
 import shutil
-import subprocess
-import sys
 
 import main
 from dataloading import generate_feature_spec, transcribe
@@ -35,25 +33,22 @@ source_spec:
 """
 
 
-def run(root, script, *flags):
-    command = [sys.executable, root / script, *flags]
-    done = subprocess.run(
-        list(map(str, command)), cwd=root, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def test_csv_to_training(root, tmp_path):
+def test_csv_to_training(run_script, tmp_path):
     """`gen_csv.py`, `cp`, `transcode.py` and `main.py` of multidataset.md; `/data` exists."""
     spec = tmp_path / "original.yaml"
     spec.write_text(ORIGINAL_SPEC)
     data = tmp_path / "data"
     (data / "conversion_output").mkdir(parents=True)
-    run(root, "original/dlrm/gen_csv.py", "--feature_spec_in", spec, "--output", data)
+
+    def run(script, *flags):
+        done = run_script(f"original/dlrm/{script}", *flags)
+        assert done.returncode == 0, done.stderr
+
+    run("gen_csv.py", "--feature_spec_in", spec, "--output", data)
     assert len((data / "train/label.bin").read_text().splitlines()) == 1000
     assert not list(data.glob(".gen_csv*"))
     shutil.copy(spec, data / "feature_spec.yaml")
-    run(root, "original/dlrm/transcode.py", "--input", data, "--output", data / "converted")
+    run("transcode.py", "--input", data, "--output", data / "converted")
     converted = FeatureSpec.from_yaml(data / "converted/feature_spec.yaml")
     assert {"train", "test"} == set(converted.source_spec)
     flags = [f"--dataset_path={data / 'converted'}", "--batch_size=128", "--preset=terabyte"]

@@ -3,9 +3,6 @@
 import filecmp
 import json
 import re
-import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -218,9 +215,13 @@ def test_folders_with_other_files(binaries, capsys):
     assert contents(binaries) == before
 
 
-def no_long_files():
-    """No file can be longer than 500 bytes, as where a disk is full."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
+# No file can be longer than 500 bytes, as where a disk is full.
+LIMITED = """
+import os, resource, runpy, sys
+sys.path.insert(0, os.getcwd())
+resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
+runpy.run_module("dataloading.transcribe", run_name="__main__", alter_sys=True)
+"""
 
 
 @pytest.mark.quick("on the way", "split binaries")
@@ -232,21 +233,15 @@ def no_long_files():
         pytest.param("tf_raw", r"train/\w+.bin", 20, id="split binaries"),
     ],
 )
-def test_full_disk(binaries, tmp_path, root, kind, file, prebatch):
+def test_full_disk(binaries, tmp_path, run_script, kind, file, prebatch):
     """In a process of its own: what pytest writes may be a long file."""
+    (tmp_path / "limited.py").write_text(LIMITED)
     flags = ["--src_dataset_path", binaries, "--dst_dataset_path", tmp_path / "new"]
     flags += ["--dst_dataset_type", kind, "--src_batch_size", prebatch]
     if kind == "split_tfrecords":
         flags += ["--dst_prebatch_size", prebatch]
-    done = subprocess.run(
-        [sys.executable, "-B", "-m", "dataloading.transcribe", *map(str, flags)],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=no_long_files,
-    )
+    done = run_script(tmp_path / "limited.py", *flags)
     assert done.returncode == 2
     error = done.stderr.splitlines()[-1]
     assert re.match(rf"error: \S*{file} could not be written: .*Is the disk full", error), error
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["limited.py"]

@@ -1,6 +1,7 @@
 import json
-import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -238,12 +239,6 @@ def test_invalid_folders(tmp_path):
         Folder(path).acquire()
 
 
-def _hold(path, taken):
-    Folder(path).acquire()
-    taken.set()
-    time.sleep(600)
-
-
 def test_folder_that_is_not_shared(tmp_path, monkeypatch):
     """Seen from rank 1 of 2, on a machine of its own."""
     monkeypatch.setattr("runtime.checkpoint.lock._SEEN_AFTER_S", 0.3)
@@ -270,19 +265,21 @@ def test_folder_that_is_not_shared(tmp_path, monkeypatch):
         find(request, world, 60.0)
 
 
-def test_lock_of_a_killed_process(tmp_path):
+def test_lock_of_a_killed_process(tmp_path, root):
     for name in (".deleting-00001-step-1", ".deleting-notes"):
         (tmp_path / name).mkdir()
-    context = multiprocessing.get_context("spawn")
-    taken = context.Event()
-    process = context.Process(target=_hold, args=(tmp_path, taken))
-    process.start()
-    assert taken.wait(300)  # it imports TensorFlow before
+    program = (
+        "import sys, time; from runtime.checkpoint import Folder; Folder(sys.argv[1]).acquire(); "
+        "print(flush=True); time.sleep(600)"
+    )
+    command = [sys.executable, "-c", program, tmp_path]
+    process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"\n"
     (tmp_path / ".writing-00003-step-9").mkdir()
     threading.Timer(0.5, process.kill).start()
     mine = Folder(tmp_path)
     mine.acquire()
-    process.join()
+    process.communicate()
     assert sorted(p.name for p in tmp_path.iterdir()) == [".deleting-notes", ".lock"]
     mine.release()
 
