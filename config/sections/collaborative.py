@@ -51,8 +51,8 @@ class CollaborativeConfig:
     negative_exponent: float = _training(resume=FIXED, at_least=0).flag(
         0.0,
         "exponent of the popularity of drawn negatives; the probability of an item is "
-        "proportional to its number of interactions to this power: 0 is uniform, a higher one "
-        "favours popular items less in the trained model",
+        "proportional to its number of interactions to this power: 0 is uniform; with a higher one "
+        "popular items are drawn more often, and the model recommends them less",
     )
     valid_negative: int = _collaborative(
         resume=FIXED, at_least=1, modes=("train", "eval", "inference"), read_when=evaluates
