@@ -18,8 +18,8 @@ from tensorflow_dot_based_interact.python.ops import dot_based_interact_ops, ref
 
 from benchmarks.dlrm_training import __main__ as dlrm_training
 from benchmarks.dlrm_training.workload import DLRMSizes
-from benchmarks.harness import report, training
-from benchmarks.harness.report import Page, summary, table
+from benchmarks.harness import result_page, training
+from benchmarks.harness.result_page import Page, summary, table
 from benchmarks.harness.worker import timed_ms
 from config.flag import flag
 from nn.layers.fused_op import custom_op
@@ -98,7 +98,9 @@ class InteractionOptions(training.TrainingOptions):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = report.parse(InteractionOptions, argv, "dot_interaction", __doc__, rounds=40, steps=4)
+    args = result_page.parse(
+        InteractionOptions, argv, "dot_interaction", __doc__, rounds=40, steps=4
+    )
     sizes = dlrm_training.QUICK if args.quick else DLRMSizes()
     if args.quick:
         args = dataclasses.replace(args, rounds=2, step_rounds=2, steps=1)
@@ -108,7 +110,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"{sizes.batch_size:,} samples x {sizes.num_features} features x {sizes.embedding_dim}, "
         f"{args.threads} threads; median [quartiles] over the rounds, which alternate",
     ]
-    page = Page("The dot interaction on a CPU", [report.command("dot_interaction", args)], facts)
+    page = Page(
+        "The dot interaction on a CPU", [result_page.command("dot_interaction", args)], facts
+    )
     rows = []
     for apart in (False, True):
         for dtype in TOLERANCE:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness.report import BenchmarkOptions, Page, command, parse, table
+from benchmarks.harness.result_page import BenchmarkOptions, Page, command, parse, table
 from benchmarks.harness.studies import log_of, mean_and_range, run
 from config.flag import flag
 from dataloading.spec import feature_spec as fs

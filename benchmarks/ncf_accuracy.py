@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.harness.report import parse, table
+from benchmarks.harness.result_page import parse, table
 from benchmarks.harness.studies import (
     StudyOptions,
     mean_and_range,

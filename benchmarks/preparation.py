@@ -28,8 +28,8 @@ import psutil
 import pyarrow as pa
 import pyarrow.csv as pc
 
-from benchmarks.harness import report
-from benchmarks.harness.report import Page, spread
+from benchmarks.harness import result_page
+from benchmarks.harness.result_page import Page, spread
 from config.flag import flag
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -209,7 +209,7 @@ def table(runs: dict[str, list[PreparationRun]], unit: str, count: int) -> list[
         )
         for name, each in runs.items()
     ]
-    return report.table(columns, rows)
+    return result_page.table(columns, rows)
 
 
 def median_s(runs: Sequence[PreparationRun]) -> float:
@@ -217,7 +217,7 @@ def median_s(runs: Sequence[PreparationRun]) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PreparationOptions(report.BenchmarkOptions):
+class PreparationOptions(result_page.BenchmarkOptions):
     """Flags of the benchmark."""
 
     memory_limit_mib: int = flag(512, "memory limit", at_least=1)
@@ -267,7 +267,7 @@ def measure(data: Data, args: PreparationOptions, work: Path, page: Page) -> Non
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = report.parse(PreparationOptions, argv, "preparation", __doc__)
+    args = result_page.parse(PreparationOptions, argv, "preparation", __doc__)
     data = DATA[args.data]
     args = dataclasses.replace(
         args,
@@ -276,7 +276,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         engines=args.engines or data.engines,
     )
     facts = [f"duckdb {version('duckdb')}"]
-    page = Page(data.title, [report.command("preparation", args)], facts)
+    page = Page(data.title, [result_page.command("preparation", args)], facts)
     with tempfile.TemporaryDirectory(dir=args.work_dir) as folder:
         measure(data, args, Path(folder), page)
     return page.finish(args.output)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness.report import parse, table
+from benchmarks.harness.result_page import parse, table
 from benchmarks.harness.studies import (
     StudyOptions,
     log_of,

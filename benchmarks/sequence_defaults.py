@@ -13,7 +13,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.harness.report import parse, table
+from benchmarks.harness.result_page import parse, table
 from benchmarks.harness.studies import StudyOptions, mean_and_range, run, study_page, summary_of
 from benchmarks.sequence_accuracy import prepare
 from config.flag import flag

@@ -1,7 +1,7 @@
 """Number of training samples, whatever the files are."""
 
-from dataloading.formats.split_tfrecords.chunk import RecordChunk
 from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE, spec_of_folders
+from dataloading.formats.split_tfrecords.open_records import RecordChunk
 from dataloading.histories.dataset import count_samples
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TRAIN, FeatureSpec
 from dataloading.spec.history_channels import POSITIVE_CHANNEL

@@ -8,7 +8,7 @@ from config.flag import flag
 
 @dataclass(frozen=True, kw_only=True)
 class RequestOptions(CommandOptions):
-    """Data set whose rows are sent: see `deployment.model.data_set.described`."""
+    """Data set whose rows are sent: see `deployment.model.evaluated_samples.described`."""
 
     checkpoint_dir: str | None = flag(
         None, "deployed checkpoint, whose data set is sent", metavar="PATH"

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 from distributed_embeddings.collectives import World
+from distributed_embeddings.keras import keras
 from distributed_embeddings.layers.embedding import Embedding
 from distributed_embeddings.merlin.distributed_embedding import DistributedEmbedding
 from distributed_embeddings.planner import Plan
 
-from nn.keras import keras
 from nn.layers.dropout import DropoutPlace, first_sample
 from nn.optim.optimizers import Optimizer, create_optimizers
 from runtime.checkpoint import VariableWeight, Weight

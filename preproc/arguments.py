@@ -9,9 +9,9 @@ from pathlib import Path
 
 from config.command import CommandOptions
 from config.flag import Need, Values, excludes, flag, requires
-from preproc.encoding.columns import MISSING_VALUES
+from preproc.encoding.arrow_columns import MISSING_VALUES
 from preproc.engines import environment
-from preproc.engines.memory import parse_bytes
+from preproc.engines.size_flags import parse_bytes
 from runtime.cli import exit_status
 
 MIN_MEMORY_BYTES = 384 << 20

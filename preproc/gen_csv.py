@@ -31,7 +31,7 @@ from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, LABEL_CHANNEL, Fe
 from dataloading.synthetic.dataset import rows_of_files
 from dataloading.synthetic.rows import BLOCK_SAMPLES, SPLITS, SyntheticSamples, stored_spec
 from preproc.encoding.lists import SEPARATOR
-from preproc.sources.chunk import CSV, SourceChunk
+from preproc.sources.column_chunk import CSV, SourceChunk
 from preproc.transcode.raw.spec import RawSpec
 from runtime.cli import exit_status
 from runtime.files.staging import output_folder

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from recipes.api import evaluate, load_model, predict, train
-    from recipes.results import Result
+    from recipes.run_results import Result
 
 __all__ = ["Result", "evaluate", "load_model", "predict", "train"]
 
 _MODULES = {
     **dict.fromkeys(("evaluate", "load_model", "predict", "train"), "recipes.api"),
-    "Result": "recipes.results",
+    "Result": "recipes.run_results",
     "Definition": "config.family",
     "Recipe": "recipes.recipe",
     "RANKING": "recipes.ranking.family",
     "EmbeddingModel": "nn.embedding_model",
-    "MLP": "nn.layers.dense",
+    "MLP": "nn.layers.fully_connected",
     "TableUniform": "distributed_embeddings.layers.weights",
     "ClickEvaluator": "nn.metrics.evaluator",
     "click_loss": "nn.train.losses",

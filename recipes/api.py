@@ -24,7 +24,7 @@ from config import Config
 from config.family import Definition
 from recipes.execution import execute
 from recipes.registry import BY_NAME
-from recipes.results import Result
+from recipes.run_results import Result
 from runtime.cluster import launcher
 from runtime.files.predictions import read_predictions
 from runtime.logs import run_folder

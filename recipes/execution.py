@@ -16,18 +16,18 @@ from dataloading.spec.feature_spec import FeatureSpec
 from recipes.from_flags import load_feature_spec
 from recipes.preset_choice import with_preset
 from recipes.recipe import Recipe
-from recipes.results import Result, check_outputs, deploy, finish, result_of
+from recipes.run_results import Result, check_outputs, deploy, finish, result_of
 from runtime.checkpoint import Index, best_of, describe, resolve
 from runtime.checkpoint.resume import Start, find
 from runtime.cluster import distributed, launcher
 from runtime.cluster.distributed import run_on_all_ranks
-from runtime.files import predictions, tables
+from runtime.files import column_files, predictions
 from runtime.files.outputs import check_writable
 from runtime.hardware import affinity, gpu
 from runtime.hardware import device as devices
 from runtime.hardware.device import Device
 from runtime.logs import rank_logs, run_folder
-from training import checkpoints, device_setup, mlperf
+from training import checkpoints, device_setup, mlperf_hook
 from training.failures import handle_failures, log_failure
 from training.logs.run_log import open_log
 from training.loop import TrainingLoop
@@ -139,7 +139,7 @@ def _check_predictions_path(config: Config) -> None:
     if run.mode == "predict" and run.predictions_path:
         predictions.check_writable(run.predictions_path)
     if run.mode == "recommend" and run.predictions_path:
-        tables.check_suffix(run.predictions_path, predictions.FLAG, tables.FORMATS)
+        column_files.check_suffix(run.predictions_path, predictions.FLAG, column_files.FORMATS)
         check_writable(run.predictions_path)
 
 
@@ -252,7 +252,7 @@ def train(run: RunContext) -> Summary:
         run.world, lambda: checkpoints.describe_training(run.config, run.recipe, run.data)
     )
     with handle_failures(run) as policy:
-        loop = TrainingLoop(run, policy, description, mlperf.open_hook(run))
+        loop = TrainingLoop(run, policy, description, mlperf_hook.open_hook(run))
         loop.run()
     summary = loop.summary()
     if run.recipe.export is not None and run.start.folder is not None and run.world.is_chief:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from dataloading.pipeline.batch import Batch, Inputs, InteractionInputs, SequenceInputs
-from deployment.model import sequence
+from deployment.model import served_sequence
 from deployment.model.served_model import interface_of, serving_of
 from deployment.model.trained_model import open_checkpoint, restored_model
 from deployment.serving.interface import ServedFeature
@@ -85,7 +85,7 @@ class LoadedModel:
         """History -> feature of the target item whose ids it has."""
         names = [
             [feature.name for feature in self._features if feature.input == kind]
-            for kind in (sequence.HISTORY, sequence.TARGET)
+            for kind in (served_sequence.HISTORY, served_sequence.TARGET)
         ]
         return dict(zip(*names, strict=False))
 

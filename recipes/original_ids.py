@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dataloading.spec.data_set_files import ENCODER_FOLDER
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.spec.rules import listing
-from preproc.encoding.columns import InvalidValue
+from preproc.encoding.arrow_columns import InvalidValue
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import Identity
 from preproc.encoding.vocabulary import Vocabulary

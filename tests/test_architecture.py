@@ -25,7 +25,7 @@ ALLOWED = {
     "main.py": RECIPES,
     "recipes": RECIPES - {"recipes", "training"},
     "recipes/execution.py": RECIPES,
-    "recipes/results.py": RECIPES | {"deployment.export"},
+    "recipes/run_results.py": RECIPES | {"deployment.export"},
     "recipes/api.py": RECIPES,
     "recipes/search": RECIPES,
     "recipes/baseline": RECIPES - {"training"} | {"deployment.model.trained_model"},
@@ -38,8 +38,8 @@ ALLOWED = {
     "training": RECIPES - {"recipes", "training"} | {"recipes.recipe", "recipes.from_flags"},
     "config": set(),
     "nn": {EMBEDDINGS, "runtime.checkpoint"},
-    "nn/layers": {"distributed_embeddings.seeds", "nn.keras"},
-    "nn/optim": {EMBEDDINGS, "nn.keras"},
+    "nn/layers": {"distributed_embeddings.seeds", "distributed_embeddings.keras"},
+    "nn/optim": {EMBEDDINGS},
     "distributed-embeddings": {EMBEDDINGS},
     "distributed-embeddings/distributed_embeddings/planner": {f"{EMBEDDINGS}.planner"},
     "distributed-embeddings/distributed_embeddings/ops": {
@@ -118,8 +118,8 @@ SPARK = (
     "preproc/engines/spark/session.py",
     "preproc/engines/spark/hadoop_store.py",
     "preproc/engines/spark/backend.py",
-    "preproc/engines/spark/staging.py",
-    "preproc/criteo/engines/spark/engine.py",
+    "preproc/engines/spark/source_parts.py",
+    "preproc/criteo/engines/spark/spark_engine.py",
 )
 NVTABULAR = ("preproc/amazon_books/engines/nvtabular_engine.py",)
 TORCH_PEERS = (
@@ -160,7 +160,7 @@ HOMES = {
     "tf2onnx": ("deployment/artifacts/onnx_model.py",),
     "onnx": (
         "deployment/artifacts/onnx_model.py",
-        "deployment/triton/hps/backend.py",
+        "deployment/triton/hps/hps_models.py",
         "deployment/triton/gpu_models.py",
     ),
     "onnxruntime": ("deployment/serving/dense.py",),
@@ -168,7 +168,7 @@ HOMES = {
     "grpc": ("deployment/client/client.py",),
     "tritonclient": (
         "deployment/client/client.py",
-        "deployment/triton/config.py",
+        "deployment/triton/config_pbtxt.py",
         "deployment/triton/tensorrt.py",
         "deployment/serve/__main__.py",
     ),
@@ -424,6 +424,30 @@ def test_folder_sizes(root):
     modules = (Path(file) for file in product(root))
     sizes = Counter(str(path.parent) for path in modules if path.name != "__init__.py")
     assert {folder: size for folder, size in sizes.items() if size > MAX_MODULES} == {}
+
+
+# Files that may have names of others: entry points, names of NVIDIA's, and flags of a subject.
+ANY_NAME = r"(original|config/sections|distributed-embeddings/(examples|.*/python))/.*"
+# Files of one name that do the same job for parallel families, formats or commands.
+ALIKE = (
+    r"(.*/)?(__init__|__main__|setup|options)\.py",
+    r"benchmarks/\w+/(ours|peer|workload)\.py",
+    r"(config|recipes/\w+)/(family|build|preset|shape)\.py",
+    r"nn/(ctr|ncf|sequence)/(model|sizes)\.py",
+    r"preproc/(criteo|criteo/output|criteo/multi_hot|amazon_books|movielens)/(prepare|data_set)\.py",
+    r"dataloading/.*/(dataset|writer)\.py",
+    r"preproc/(criteo/)?engines/spark/tasks\.py",
+)
+
+
+def test_file_names(root):
+    """Two files of one name do the same job."""
+    jobs = defaultdict(set)
+    for file in product(root):
+        if not re.fullmatch(ANY_NAME, file):
+            alike = (pattern for pattern in ALIKE if re.fullmatch(pattern, file))
+            jobs[Path(file).name].add(next(alike, file))
+    assert {name: sorted(files) for name, files in jobs.items() if len(files) > 1} == {}
 
 
 FAMILIES = ("recipes/ranking/", "recipes/sequential/", "recipes/collaborative/")

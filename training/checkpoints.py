@@ -12,7 +12,7 @@ from dataloading.keys.growth import Growth
 from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.spec.yaml_io import dump_mapping
-from preproc.encoding.folder import read_digest
+from preproc.encoding.encoder_folder import read_digest
 from recipes.recipe import Goal, Recipe
 from runtime import checkpoint
 from runtime.checkpoint.resume import Request, Start

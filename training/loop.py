@@ -13,7 +13,7 @@ from runtime.cluster.failure import stack_sample
 from training.checkpoints import training_weights
 from training.epoch_log import EpochLog
 from training.errors import TrainingDiverged
-from training.mlperf import MLPerfHook
+from training.mlperf_hook import MLPerfHook
 from training.schedule import Due, make_schedule, note_schedule, samples_of_batch
 from training.state import Best, RunContext
 

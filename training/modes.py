@@ -7,8 +7,8 @@ from typing import Any
 
 from distributed_embeddings.collectives import CollectiveError
 
-from runtime.files import predictions, tables
-from training import importance
+from runtime.files import column_files, predictions
+from training import importance_report
 from training.schedule import samples_of_batch
 from training.state import RunContext
 
@@ -45,7 +45,7 @@ def measure_importance(run: RunContext) -> Summary:
         importances = permutation_importance(
             evaluator, metrics, repeats, run.config.run.seed, advance
         )
-    importance.report(run, importances)
+    importance_report.report(run, importances)
     return {**metrics, "elapsed_s": time.perf_counter() - start}
 
 
@@ -88,7 +88,7 @@ def recommend(run: RunContext) -> Summary:
     start, first_user, num_short = time.perf_counter(), 0, 0
     schema = pa.schema(recommendation.fields())
     with (
-        tables.open_table(path, schema, predictions.FLAG)
+        column_files.open_table(path, schema, predictions.FLAG)
         if run.world.is_chief
         else nullcontext() as table
     ):

@@ -22,7 +22,7 @@ from benchmarks.default_settings.results import (
     results_table,
     seconds_table,
 )
-from benchmarks.harness.report import Page, command, parse
+from benchmarks.harness.result_page import Page, command, parse
 from config.command import CommandOptions
 from config.flag import flag
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.default_settings.cells import SIMPLE, Cell
-from benchmarks.harness.report import Page, table
+from benchmarks.harness.result_page import Page, table
 
 # Table -> model -> results of the splits.
 Results = Mapping[str, Mapping[str, Sequence[Cell]]]

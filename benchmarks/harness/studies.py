@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.report import Page
+from benchmarks.harness.result_page import Page
 from config.command import CommandOptions
 from config.flag import flag
 

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from benchmarks.harness import report
-from benchmarks.harness.report import Page, summary, table
+from benchmarks.harness import result_page
+from benchmarks.harness.result_page import Page, summary, table
 from config.flag import flag
 from runtime.tensorflow_start import prepare_tensorflow
 
@@ -38,11 +38,11 @@ _KEEP_MEMORY = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingOptions(report.BenchmarkOptions):
+class TrainingOptions(result_page.BenchmarkOptions):
     """Flags of all benchmarks of training."""
 
     threads: int = flag(2, "threads of a side", at_least=1)
-    rounds: int = report.rounds_flag(8)
+    rounds: int = result_page.rounds_flag(8)
     steps: int = flag(2, "steps of a side's turn", at_least=1)
     warmup_steps: int = flag(2, "steps that do not count", at_least=0)
     torch_python: Path = flag(Path(".venv-torch/bin/python"), "Python of the peers")
@@ -171,9 +171,9 @@ def measure(case: Case, folder: Path, args: TrainingOptions) -> CaseResult:
         turns, foreign_cpu = {side.name: [] for side in workers}, []
         for number in range(args.rounds):
             for side in list(workers)[:: 1 if number % 2 else -1]:
-                busy_s, start = report.busy_cpu_s(), time.perf_counter()
+                busy_s, start = result_page.busy_cpu_s(), time.perf_counter()
                 turn = workers[side].ask(steps=args.steps)
-                foreign_s = report.busy_cpu_s() - busy_s - turn["cpu_s"]
+                foreign_s = result_page.busy_cpu_s() - busy_s - turn["cpu_s"]
                 foreign_cpu.append(foreign_s / (time.perf_counter() - start))
                 turns[side.name].append(turn)
     return CaseResult(case, versions, losses, turns, foreign_cpu)
@@ -257,7 +257,7 @@ def run(
     foreign_cpu = [cores for result in results for cores in result.foreign_cpu]
     page = Page(
         title,
-        [report.command(name, args)],
+        [result_page.command(name, args)],
         [
             *(f"{side}: {version}" for side, version in versions.items()),
             *facts,
@@ -288,9 +288,9 @@ def parse(
     **defaults: int,
 ) -> Options:
     """Reads the command line; ends the program if the environment of PyTorch lacks a package."""
-    args = report.parse(options, argv, name, description, **defaults)
+    args = result_page.parse(options, argv, name, description, **defaults)
     if not args.other and not has_package(args.torch_python, package):
-        report.refuse(
+        result_page.refuse(
             f"--torch_python {args.torch_python} has no {package}: `make {make_target}` makes it "
             "from requirements/torch*.txt"
         )

@@ -10,8 +10,8 @@ from benchmarks.harness.worker import Started
 from benchmarks.mlperf_training import workload
 from benchmarks.mlperf_training.workload import Rows, Sizes
 from dataloading.pipeline.batch import Batch, Inputs
-from nn.ctr.config import CTRConfig
 from nn.ctr.model import CTRModel
+from nn.ctr.sizes import CTRConfig
 from nn.train.losses import click_loss
 from nn.train.trainer import Trainer
 from runtime.hardware.device import Device

@@ -9,8 +9,8 @@ from benchmarks.harness.tensorflow_training import RecipeTraining, adam, batches
 from benchmarks.harness.worker import Started
 from benchmarks.ncf_training import workload
 from dataloading.pipeline.batch import Batch, InteractionInputs
-from nn.ncf.config import NEUMF, NCFConfig, embedding_tables
 from nn.ncf.model import NCFModel, ncf_loss
+from nn.ncf.sizes import NEUMF, NCFConfig, embedding_tables
 from nn.train.trainer import Trainer
 
 

@@ -9,9 +9,9 @@ from benchmarks.harness.worker import Started
 from benchmarks.sequence_training import workload
 from dataloading.pipeline.batch import Batch, SequenceInputs
 from nn.optim.optimizers import create_optimizers
-from nn.sequence.config import SequenceModelConfig
 from nn.sequence.loss import sequence_loss
 from nn.sequence.model import SequenceModel
+from nn.sequence.sizes import SequenceModelConfig
 from nn.train.trainer import Trainer
 
 SHARED_SIZES = ("embedding_dim", "history_length", "long_seq_length", "top_k")

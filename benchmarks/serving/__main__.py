@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.harness import report
-from benchmarks.harness.report import Page, command, summary, table
+from benchmarks.harness import result_page
+from benchmarks.harness.result_page import Page, command, summary, table
 from benchmarks.serving.models import (
     CARDINALITIES,
     DEPLOYED,
@@ -56,10 +56,10 @@ Timings = dict[tuple[str, str, Traffic], list[Timing]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServingOptions(report.BenchmarkOptions):
+class ServingOptions(result_page.BenchmarkOptions):
     """Flags of the benchmark."""
 
-    rounds: int = report.rounds_flag(5)
+    rounds: int = result_page.rounds_flag(5)
     sizes: tuple[str, ...] = flag(tuple(SIZES), "sizes of the model")
 
 
@@ -148,9 +148,9 @@ def results(timings: Timings, size: str, page: Page) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = report.parse(ServingOptions, argv, "serving", __doc__)
+    args = result_page.parse(ServingOptions, argv, "serving", __doc__)
     if not perf_analyzer.works():
-        report.refuse("perf_analyzer is not there: run `make serve-setup`")
+        result_page.refuse("perf_analyzer is not there: run `make serve-setup`")
     facts = [
         f"tritonserver 2.51 with the Python backend, max_batch_size {MAX_BATCH_SIZE:,}; server and "
         "client share the cores",

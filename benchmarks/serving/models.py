@@ -11,7 +11,7 @@ from deployment.deploy.deployer import deploy
 from deployment.model.served_model import interface_of
 from deployment.model.trained_model import open_checkpoint, restored_model
 from deployment.serving.interface import Interface, ServedTensor
-from deployment.triton.config import (
+from deployment.triton.config_pbtxt import (
     CONFIG_FILE,
     CPU,
     Batching,

@@ -2,7 +2,7 @@
 
 from dataloading.formats import raw_binary, torch_tensor
 from dataloading.formats.split_tfrecords import folder_format
-from dataloading.formats.split_tfrecords.chunk import RecordChunk
+from dataloading.formats.split_tfrecords.open_records import RecordChunk
 from dataloading.pipeline.chunk_reader import OpenChunk
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
 from dataloading.spec.history_channels import has_histories

@@ -45,7 +45,7 @@ class Growth:
             return cls()
         names = own.get("evicted", ())
         folder = spec.base_directory / ENCODER_FOLDER / VOCABULARY_FOLDER
-        # As `preproc.encoding.folder` names them.
+        # As `preproc.encoding.encoder_folder` names them.
         evicted = {name: folder / f"{urllib.parse.quote(name, safe='')}.parquet" for name in names}
         id_spaces = tuple(own.get("id_spaces", ()))
         return cls(tuple(own.get("grown_from", ())), evicted, id_spaces, own.get("evicted_from"))

@@ -117,7 +117,7 @@ def _description(config, curl: str) -> str:
 
 def _parts_of_file(path: str, columns) -> Iterator[Mapping[str, pa.Array]]:
     """Yields the columns of blocks of rows of a file."""
-    from deployment.predict.rows import open_rows  # DuckDB takes a second to import
+    from deployment.predict.source_rows import open_rows  # DuckDB takes a second to import
 
     # A misspelt column must not be a missing value in all rows.
     with open_rows(path, [column.name for column in columns]) as rows:

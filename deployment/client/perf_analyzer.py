@@ -15,7 +15,7 @@ import numpy as np
 
 from deployment.client.latency_statistics import Timing, timing
 from deployment.client.served_tensors import NATIVE, ServedTensors
-from deployment.serve.environment import ENVIRONMENT, variables
+from deployment.serve.serving_environment import ENVIRONMENT, variables
 from deployment.serving.interface import ENCODED
 
 PROGRAM = ENVIRONMENT / "bin/perf_analyzer"

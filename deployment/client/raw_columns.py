@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from deployment.serving.interface import BOOL, FLOAT64, INT64, TEXT, RawColumn
-from deployment.triton.config import COLUMNS
-from preproc.encoding.columns import (
+from deployment.triton.config_pbtxt import COLUMNS
+from preproc.encoding.arrow_columns import (
     BOOLEANS,
     MISSING_VALUES,
     InvalidValue,

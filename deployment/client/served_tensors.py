@@ -11,7 +11,7 @@ import numpy as np
 
 from deployment.serving import hps_keys as keys
 from deployment.serving.interface import Interface
-from deployment.triton.config import COLUMNS
+from deployment.triton.config_pbtxt import COLUMNS
 
 _DTYPES = {8: np.int32, 9: np.int64}  # by the numbers of TYPE_INT32 and TYPE_INT64 in Triton
 

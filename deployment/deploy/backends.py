@@ -17,13 +17,13 @@ from deployment.serving.interface import (
     refused,
 )
 from deployment.triton import gpu_models, python_models
-from deployment.triton.config import (
+from deployment.triton.config_pbtxt import (
     CONFIG_FILE,
     column_parameters,
     ensemble_config,
     write_config,
 )
-from deployment.triton.hps import backend as hps
+from deployment.triton.hps import hps_models as hps
 from deployment.triton.hps import keys_of_clients
 
 

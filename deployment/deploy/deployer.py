@@ -27,8 +27,8 @@ from deployment.model.trained_model import TrainedModel, open_checkpoint
 from deployment.serving.dense import DenseRunner
 from deployment.serving.interface import UNKNOWN_IS_ZERO, Interface
 from deployment.serving.scorer import all_cores, to_stderr
-from deployment.triton.config import Batching
-from deployment.triton.hps.files import read_ps_json, update_ps_json
+from deployment.triton.config_pbtxt import Batching
+from deployment.triton.hps.hps_files import read_ps_json, update_ps_json
 from deployment.triton.python_models import serving_files
 from deployment.triton.repository import VERSION, Deployment, write_origin
 from deployment.triton.tensorrt import PLAN_FILE

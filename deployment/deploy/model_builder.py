@@ -8,7 +8,7 @@ from deployment.deploy.deploy_options import DeployOptions
 from deployment.model.served_model import DenseModel
 from deployment.model.trained_model import TrainedModel
 from deployment.serving.interface import Interface, ServedTensor, answered, received
-from deployment.triton.config import CPU, GPU, Batching, Instances
+from deployment.triton.config_pbtxt import CPU, GPU, Batching, Instances
 
 
 class DeploymentContext(NamedTuple):

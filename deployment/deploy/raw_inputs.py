@@ -8,7 +8,7 @@ from pathlib import Path
 from deployment.deploy.deploy_options import ENCODED, NVIDIA, RAW, DeployOptions
 from deployment.model.trained_model import TrainedModel
 from deployment.serving.interface import RECOMMENDER, UNKNOWN_IS_ZERO, Interface, answered
-from deployment.serving.raw.columns import (
+from deployment.serving.raw.input_columns import (
     check_encoder,
     item_encoding,
     items_dtype,

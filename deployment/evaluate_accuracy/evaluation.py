@@ -14,7 +14,7 @@ import numpy as np
 from deployment.client.evaluation_requests import LabelledRequest, labelled_requests
 from deployment.client.served_tensors import ServedTensors, served_tensors
 from deployment.evaluate_accuracy.options import AccuracyOptions
-from deployment.model.data_set import described
+from deployment.model.evaluated_samples import described
 from deployment.model.served_model import interface_of
 from deployment.model.trained_model import TrainedModel, evaluation_rows, restored_model
 from deployment.serving.interface import Interface

@@ -237,7 +237,7 @@ def _rows(
 def _rows_of_data_set(options: LatencyOptions, num_rows: int):
     """First evaluation rows of the model, repeated if there are fewer, and their interface."""
     from deployment.client.evaluation_requests import labelled_requests
-    from deployment.model.data_set import described
+    from deployment.model.evaluated_samples import described
     from deployment.model.served_model import interface_of
     from deployment.model.trained_model import evaluation_rows
 

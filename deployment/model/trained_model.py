@@ -14,7 +14,7 @@ from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
 from deployment.serving.interface import ServedTable
 from preproc.encoding.encoder import Encoder
-from preproc.encoding.folder import read_digest
+from preproc.encoding.encoder_folder import read_digest
 from recipes.from_flags import load_feature_spec
 from recipes.registry import BY_NAME, DCNV2, DLRM
 from runtime import checkpoint

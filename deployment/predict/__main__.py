@@ -77,7 +77,7 @@ def score(flags: PredictOptions) -> None:
 
 
 def _score_table(flags: PredictOptions, model: ModelFolders) -> tuple[int, list[str], Report]:
-    from deployment.predict.rows import open_rows
+    from deployment.predict.source_rows import open_rows
 
     scorer = RowScorer(model, flags.threads, flags.batch_size)
     columns = list(dict.fromkeys((*scorer.columns, *flags.keep)))

@@ -12,7 +12,7 @@ from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.spec.rules import listing
 from deployment.serving.interface import Interface, ServedFeature
-from deployment.serving.raw.rows import request_tensors
+from deployment.serving.raw.encoded_rows import request_tensors
 
 _ADVICE = (
     "Possible solutions: the raw table as --input, or its rows encoded by `python -m "

@@ -8,7 +8,7 @@ from config.command import CommandOptions, refuse
 from config.flag import Need, Values, flag, requires
 from dataloading.spec.data_set_files import SPEC_FILE
 from preproc.checks.report import STRICT_HELP
-from preproc.engines.memory import parse_bytes
+from preproc.engines.size_flags import parse_bytes
 
 LOCAL, SPARK = "local", "spark"  # engines
 _DEFAULT_MEMORY_BYTES = {LOCAL: 10**9, SPARK: 4 * 10**9}

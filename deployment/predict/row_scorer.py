@@ -14,7 +14,7 @@ from deployment.serving.scorer import RequestScorer
 from deployment.triton.model_folders import ModelFolders
 from preproc.checks.report import Finding
 from preproc.checks.unknown_values import SCORED, unknown_share
-from preproc.encoding.columns import texts
+from preproc.encoding.arrow_columns import texts
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.lists import flatten
 from preproc.encoding.vocabulary import Vocabulary

@@ -20,20 +20,20 @@ from deployment.predict.row_scorer import (
     remarks,
     unknown_checks,
 )
-from deployment.predict.rows import TableRows
+from deployment.predict.source_rows import TableRows
 from deployment.serving import interface as interfaces
-from deployment.serving.raw.rows import RawRows
+from deployment.serving.raw.encoded_rows import RawRows
 from deployment.serving.scorer import all_cores
 from deployment.triton.model_folders import ModelFolders
 from preproc.checks.report import Report
 from preproc.engines.engine import PART, ROW, Engine
 from preproc.engines.open_engine import SPARK, open_engine
 from preproc.engines.spark.tasks import runs
+from runtime.files.column_files import FORMATS, check_suffix
 from runtime.files.disk import write_errors_name
 from runtime.files.outputs import SCORES
 from runtime.files.predictions import check_kept
 from runtime.files.staging import Staging
-from runtime.files.tables import FORMATS, check_suffix
 
 
 def score_on_spark(flags: PredictOptions, model: ModelFolders) -> tuple[int, list[str], Report]:

@@ -17,10 +17,10 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from config.command import CommandOptions, parse
 from config.flag import flag
 from deployment import nvidia_flags
-from deployment.serve.environment import server_program
 from deployment.serve.server import LOOPBACK, Ports, ServerFailed, StartStopped, running
+from deployment.serve.serving_environment import server_program
 from deployment.serving import checksums
-from deployment.triton.config import CONFIG_FILE
+from deployment.triton.config_pbtxt import CONFIG_FILE
 from runtime.cli import exit_status
 from runtime.cluster.signals import StopSignal
 from runtime.files.outputs import check_writable

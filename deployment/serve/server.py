@@ -24,7 +24,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from deployment.serve.environment import server_program, variables
+from deployment.serve.serving_environment import server_program, variables
 from deployment.serve.stubs import is_running, stubs_of
 from runtime.files.disk import write_errors_name
 

@@ -57,7 +57,7 @@ def keys_of(
     """Computes KEYS int64 [1, all keys] and NUMKEYS int32 [1, tables] of a checked request.
 
     Keys are ordered as `lookups_by_table`, and row by row within a lookup. Padding (-1) becomes the
-    key after the last row of the table, whose vector is zeros (`hps.files.write_tables`). With
+    key after the last row of the table, whose vector is zeros (`hps_files.write_tables`). With
     `is_fused` the keys are rows of the one table of `fused`; `interface` has the separate tables.
     """
     if is_fused:

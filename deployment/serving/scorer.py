@@ -19,9 +19,9 @@ from deployment.serving.interface import Interface
 from deployment.serving.tables import MappedTables
 
 if TYPE_CHECKING:
+    from deployment.serving.raw.encoded_rows import RawRows
+    from deployment.serving.raw.raw_catalogue import RawSearch
     from deployment.serving.raw.requests import RawRequests
-    from deployment.serving.raw.rows import RawRows
-    from deployment.serving.raw.search import RawSearch
 
 
 def to_stderr(message: str) -> None:
@@ -47,7 +47,7 @@ def open_raw_rows(folder: str | Path, interface: Interface) -> "RawRows":
         ValueError: see `RawRows`, or a package that it needs is not installed.
     """
     try:  # models of encoded requests need neither PyArrow nor xxhash
-        from deployment.serving.raw.rows import RawRows
+        from deployment.serving.raw.encoded_rows import RawRows
     except ImportError as error:
         raise ValueError(
             f"raw rows need the packages pyarrow and xxhash in the model's environment ({error}): "
@@ -114,9 +114,9 @@ class ServedModel:
             self._catalogue = CatalogueSearch(folder, encoded, self._scores)
             self._checker = self._encoded_checker = self._catalogue
         if self._catalogue is not None and self._raw is not None:
-            from deployment.serving.raw import search  # needs PyArrow
+            from deployment.serving.raw import raw_catalogue  # needs PyArrow
 
-            self._raw_search = search.RawSearch(self._raw, self._catalogue, interface)
+            self._raw_search = raw_catalogue.RawSearch(self._raw, self._catalogue, interface)
             self._checker = self._raw_search
 
     def check(

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from deployment.serving import checksums
+from deployment.serving.free_memory import available_bytes
 from deployment.serving.interface import TABLES_FOLDER, Interface, ServedLookup, ServedTable
-from deployment.serving.memory import available_bytes
 
 # Rows are summed, widened or moved in blocks that fit into a core's cache.
 _BLOCK_BYTES = 1 << 20

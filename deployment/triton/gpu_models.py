@@ -21,7 +21,7 @@ from deployment.serving.interface import (
     received,
 )
 from deployment.triton import tensorrt
-from deployment.triton.config import (
+from deployment.triton.config_pbtxt import (
     CONFIG_FILE,
     CPU,
     Instances,

@@ -18,7 +18,7 @@ from deployment.model.served_model import candidates_of
 from deployment.serving import checksums
 from deployment.serving import interface as interfaces
 from deployment.serving.interface import Interface, ServedTensor
-from deployment.triton.config import (
+from deployment.triton.config_pbtxt import (
     CONFIG_FILE,
     CPU,
     Instances,

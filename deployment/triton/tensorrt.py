@@ -18,7 +18,7 @@ from pathlib import Path
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from deployment.serving.interface import ServedTensor
-from deployment.triton.config import CONFIG_FILE, accelerate, write_config
+from deployment.triton.config_pbtxt import CONFIG_FILE, accelerate, write_config
 from deployment.triton.repository import VERSION
 from runtime.files.disk import write_errors_name
 

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+from distributed_embeddings.keras import keras
 from distributed_embeddings.layers.embedding import Embedding
 from distributed_embeddings.layers.weights import TableUniform
 from distributed_embeddings.seeds import derive_seed
 
-from nn.ctr.config import CTRConfig, embedding_tables
+from nn.ctr.sizes import CTRConfig, embedding_tables
 from nn.embedding_model import EmbeddingModel, ModelOptions, StatefulDropoutModel
-from nn.keras import keras
 from nn.layers.cross import CrossNetwork
-from nn.layers.dense import MLP
 from nn.layers.dropout import DropoutPlace
+from nn.layers.fully_connected import MLP
 from nn.layers.interaction import DotInteraction
 from nn.layers.members import MemberMLP, mean_member
 from nn.layers.piecewise_linear import PiecewiseLinear

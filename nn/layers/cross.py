@@ -1,10 +1,10 @@
 """DCNv2 cross network."""
 
 import tensorflow as tf
+from distributed_embeddings.keras import keras
 from distributed_embeddings.seeds import derive_seed
 
-from nn.keras import keras
-from nn.layers.dense import Dense
+from nn.layers.fully_connected import Dense
 
 
 class CrossNetwork(keras.layers.Layer):

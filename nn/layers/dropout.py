@@ -3,9 +3,8 @@
 from typing import NamedTuple
 
 import tensorflow as tf
+from distributed_embeddings.keras import keras
 from distributed_embeddings.seeds import derive_seed
-
-from nn.keras import keras
 
 _PHILOX = 1  # the generator's number in TensorFlow's operations
 _NUMBERS_PER_COUNT = 4  # that Philox makes of each value of its counter

@@ -2,8 +2,8 @@
 
 import numpy as np
 import tensorflow as tf
+from distributed_embeddings.keras import keras
 
-from nn.keras import keras
 from nn.layers.fused_op import DotImplementation, custom_op
 
 # The width of the result is padded to a multiple of this, so that the matrix products of the next

@@ -4,11 +4,11 @@ import math
 from collections.abc import Sequence
 
 import tensorflow as tf
+from distributed_embeddings.keras import keras
 from distributed_embeddings.seeds import derive_seed
 
-from nn.keras import keras
-from nn.layers.dense import MLP
 from nn.layers.dropout import DropoutPlace
+from nn.layers.fully_connected import MLP
 
 
 class MemberMLP(keras.layers.Layer):

@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from distributed_embeddings.keras import keras
 from distributed_embeddings.seeds import derive_seed
-
-from nn.keras import keras
 
 
 class PiecewiseLinear(keras.layers.Layer):

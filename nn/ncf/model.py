@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 from distributed_embeddings.exchange.gradients import expand
+from distributed_embeddings.keras import keras
 from distributed_embeddings.layers.embedding import Embedding
 from distributed_embeddings.seeds import derive_seed
 
 from nn.embedding_model import ModelOptions, StatefulDropoutModel
-from nn.keras import keras
-from nn.ncf.config import NCFConfig, embedding_tables
+from nn.ncf.sizes import NCFConfig, embedding_tables
 from nn.ncf.tower import Tower, uniform
 from nn.train.losses import binary_cross_entropy
 

@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import tensorflow as tf
 from distributed_embeddings.exchange.gradients import expand
+from distributed_embeddings.keras import keras
 from distributed_embeddings.seeds import derive_seed
 
-from nn.keras import keras
-from nn.layers.dense import sum_over_batch
-from nn.ncf.dropout import ReluDropout
+from nn.layers.fully_connected import sum_over_batch
+from nn.ncf.relu_dropout import ReluDropout
 
 # Rows whose share of a kernel's gradient is one matrix product. oneDNN takes up to twice as long
 # for one product over 131,072 rows as for 16 of 8,192.

@@ -12,7 +12,7 @@ import tensorflow as tf
 from distributed_embeddings.exchange.bag_gradients import BagGradient
 from distributed_embeddings.exchange.gradients import Gradient, sum_duplicates
 
-from nn.optim.schedule import WarmupPolynomialDecay
+from nn.optim.learning_rate import WarmupPolynomialDecay
 
 LearningRate: TypeAlias = float | Callable[[tf.Tensor], tf.Tensor]
 

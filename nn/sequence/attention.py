@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable
 
 import tensorflow as tf
+from distributed_embeddings.keras import keras
 from distributed_embeddings.precision import precise
 from distributed_embeddings.seeds import derive_seed
 
-from nn.keras import keras
-from nn.layers.dense import sum_over_batch
+from nn.layers.fully_connected import sum_over_batch
 from nn.sequence.mlp import INITIAL_SLOPE
 
 ACTIVATION_UNIT_DIM = 36  # DIN (Zhou et al., 2018), figure 2

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
+from distributed_embeddings.keras import keras
 from distributed_embeddings.precision import precise
 from distributed_embeddings.seeds import derive_seed
 
-from nn.keras import keras
 from nn.sequence.attention import BilinearScores, masked_softmax
 from nn.sequence.gru import AUGRU, GRU
 from nn.sequence.mlp import Classifier

@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
+from distributed_embeddings.keras import keras
 from distributed_embeddings.precision import precise
 from distributed_embeddings.seeds import derive_seed
 
-from nn.keras import keras
-from nn.layers.dense import affine, sum_over_batch
+from nn.layers.fully_connected import affine, sum_over_batch
 
 MOST_UNROLLED = 200
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 import tensorflow as tf
+from distributed_embeddings.keras import keras
 from distributed_embeddings.seeds import derive_seed
 
-from nn.keras import keras
-from nn.layers.dense import Dense, fused_affine
 from nn.layers.dropout import Dropout, DropoutPlace
+from nn.layers.fully_connected import Dense, fused_affine
 
 INITIAL_SLOPE = 0.25  # He et al., "Delving Deep into Rectifiers", 2015
 

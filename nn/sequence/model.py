@@ -10,7 +10,9 @@ from distributed_embeddings.seeds import derive_seed
 
 from nn.embedding_model import ModelOptions, StatefulDropoutModel
 from nn.layers.dropout import Dropout, DropoutPlace
-from nn.sequence.config import (
+from nn.sequence.dien import AuxiliaryOutputs
+from nn.sequence.sequence_lookup import Vectors, arrange, history_mask, look_up, mean_of_history
+from nn.sequence.sizes import (
     DIEN,
     DIN,
     HARD,
@@ -20,8 +22,6 @@ from nn.sequence.config import (
     embedding_tables,
     hotnesses,
 )
-from nn.sequence.dien import AuxiliaryOutputs
-from nn.sequence.lookup import Vectors, arrange, history_mask, look_up, mean_of_history
 from nn.sequence.variants import VARIANTS
 
 

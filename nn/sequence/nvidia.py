@@ -6,17 +6,17 @@ Kernels start Glorot uniform and biases at zero, as in Keras, unless a layer sta
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
+from distributed_embeddings.keras import keras
 from distributed_embeddings.precision import precise
 from distributed_embeddings.seeds import derive_seed
 
-from nn.keras import keras
-from nn.layers.dense import Dense, affine
+from nn.layers.fully_connected import Dense, affine
 from nn.sequence.attention import masked_softmax
-from nn.sequence.config import HARD
 from nn.sequence.dien import AuxiliaryOutputs, InterestEvolution
 from nn.sequence.gru import Recurrent
+from nn.sequence.long_history import select_top
 from nn.sequence.mlp import Classifier, PReLU, SigmoidDense
-from nn.sequence.search import select_top
+from nn.sequence.sizes import HARD
 
 INITIAL_SLOPE = 0.1
 UNIT_DIMS = (80, 40)  # hidden layers of the attention units

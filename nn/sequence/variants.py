@@ -4,15 +4,15 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from distributed_embeddings.keras import keras
 
-from nn.keras import keras
 from nn.sequence import nvidia
 from nn.sequence.attention import ActivationUnit, DotAttention
-from nn.sequence.config import DOT, NVIDIA, PAPER, UNIT
 from nn.sequence.dien import InterestEvolution
+from nn.sequence.long_history import LongHistory
 from nn.sequence.loss import AuxiliaryLoss, auxiliary_loss, auxiliary_loss_over_steps
 from nn.sequence.mlp import Classifier
-from nn.sequence.search import LongHistory
+from nn.sequence.sizes import DOT, NVIDIA, PAPER, UNIT
 
 
 class Variant(NamedTuple):

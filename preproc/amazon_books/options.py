@@ -17,7 +17,7 @@ from preproc.arguments import (
     parse_missing,
 )
 from preproc.checks.report import STRICT_HELP
-from preproc.encoding.columns import MISSING_VALUES
+from preproc.encoding.arrow_columns import MISSING_VALUES
 
 AMAZON, CSV, PARQUET = "amazon", "csv", "parquet"
 _amazon_flag = functools.partial(

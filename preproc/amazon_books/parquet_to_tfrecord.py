@@ -23,8 +23,8 @@ from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION, FeatureSpec
 from dataloading.spec.history_channels import sequence_channels
 from preproc.amazon_books.prepared_rows import read_layout, read_rows
-from preproc.sources.chunk import PARQUET
-from preproc.sources.files import find_table
+from preproc.sources.column_chunk import PARQUET
+from preproc.sources.part_files import find_table
 from runtime.cli import exit_status
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from dataloading.histories import negatives
 from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
-from preproc.amazon_books.engines.interface import NumberedLog
-from preproc.amazon_books.engines.numbering import FIRST_ID, number_log
+from preproc.amazon_books.engines.encoded_events import FIRST_ID, number_log
+from preproc.amazon_books.engines.numbered_events import NumberedLog
 from preproc.amazon_books.logs.event_log import EventLog
+from preproc.amazon_books.logs.own_tables import read_tables
 from preproc.amazon_books.logs.reviews import read_reviews
-from preproc.amazon_books.logs.tables import read_tables
 from preproc.amazon_books.options import AMAZON, AmazonOptions
 from preproc.amazon_books.samples import ColumnNames, spec_of, write_events, write_split
 from preproc.checks.report import Report

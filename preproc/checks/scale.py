@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from preproc.checks.report import NOTE, PASSED, WARNING, Finding, Kind
 from preproc.encoding.profile import ColumnProfile
-from preproc.fitting.scale import LOG, NONE, STANDARDIZE, Scale
+from preproc.fitting.transformation import LOG, NONE, STANDARDIZE, Scale
 
 LARGE = 100  # a mean or a standard deviation above it is worth a warning
 _CHOSEN = Kind(

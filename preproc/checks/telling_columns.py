@@ -11,7 +11,7 @@ from preproc.encoding.encodings import Label
 from preproc.engines.engine import ROW, Engine, fetch_row
 from preproc.fitting.expressions import hashed, number, text
 from preproc.fitting.infer import IDS, NUMBERS, ColumnFacts
-from preproc.fitting.labels import label_number
+from preproc.fitting.label_expression import label_number
 from preproc.fitting.whole_numbers import held_out_shares
 
 _TELLING_AUC = 0.995

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 
 from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, FeatureSpec
-from preproc.criteo.encodings import BINS, CATEGORICALS
-from preproc.encoding.folder import vocabulary_file
+from preproc.criteo.column_encodings import BINS, CATEGORICALS
+from preproc.encoding.encoder_folder import vocabulary_file
 
 # Metadata of the vocabulary, which the new data set repeats.
 _METADATA = ("frequency_threshold", "column_thresholds", "vocabulary_days")

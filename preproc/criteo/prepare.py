@@ -14,8 +14,7 @@ from pyarrow.parquet import read_metadata
 from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import TEST, TRAIN, FeatureSpec
 from preproc.checks.report import Report
-from preproc.criteo.checks import check_log
-from preproc.criteo.encodings import (
+from preproc.criteo.column_encodings import (
     BINS,
     CATEGORICALS,
     MISSING_VALUES,
@@ -23,8 +22,9 @@ from preproc.criteo.encodings import (
     all_encodings,
 )
 from preproc.criteo.engines import open_engine
-from preproc.criteo.engines.interface import CategoricalColumn, CriteoEngine, DayFile
+from preproc.criteo.engines.engine_interface import CategoricalColumn, CriteoEngine, DayFile
 from preproc.criteo.known_values import KnownValues
+from preproc.criteo.log_checks import check_log
 from preproc.criteo.log_files import LogFile, find_log_files, fingerprint
 from preproc.criteo.options import TRAINING_ROWS, CriteoOptions
 from preproc.criteo.output import data_set
@@ -32,7 +32,7 @@ from preproc.criteo.output.binary_files import ColumnFiles, SplitLayout
 from preproc.criteo.output.output_order import OutputOrder, output_order
 from preproc.criteo.output.splits import Split, split_by_day, split_by_fraction
 from preproc.criteo.raw_lines import explain, has_labels, read_line
-from preproc.encoding.folder import complete, vocabulary_file
+from preproc.encoding.encoder_folder import complete, vocabulary_file
 from runtime.files.outputs import DATA_SET, check_folder
 from runtime.files.staging import Staging, stage_key
 

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from preproc.encoding import folder
-from preproc.encoding.columns import MISSING_VALUES, InvalidValue
+from preproc.encoding import encoder_folder
+from preproc.encoding.arrow_columns import MISSING_VALUES, InvalidValue
 from preproc.encoding.encodings import FeatureEncoding
 from preproc.encoding.lists import flatten
 from preproc.encoding.profile import ColumnProfile
@@ -217,8 +217,8 @@ class Encoder:
         return encoding.decode(values)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the encoder to a new folder; see `preproc.encoding.folder`."""
-        folder.write(Path(path), self.features, self.missing_values, self.profile)
+        """Writes the encoder to a new folder; see `preproc.encoding.encoder_folder`."""
+        encoder_folder.write(Path(path), self.features, self.missing_values, self.profile)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], names: Collection[str] | None = None) -> "Encoder":
@@ -230,19 +230,19 @@ class Encoder:
         Raises:
             ValueError: a file is absent, damaged, or of another version.
         """
-        content = folder.read(Path(path), names)
+        content = encoder_folder.read(Path(path), names)
         try:
             encoder = cls(content.features, content.missing_values, content.profile)
         except ValueError as error:
-            raise folder.damaged(Path(path), error) from None
+            raise encoder_folder.damaged(Path(path), error) from None
         if names is None and encoder.digest != content.digest:
-            raise folder.damaged(Path(path), "the content does not match its digest")
+            raise encoder_folder.damaged(Path(path), "the content does not match its digest")
         return encoder
 
     @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of what determines encoded values and ids; the profile has no part in it."""
-        return folder.digest(self.features, self.missing_values)
+        return encoder_folder.digest(self.features, self.missing_values)
 
 
 def _column(batch: Any, name: str) -> pa.Array | pa.ChunkedArray:

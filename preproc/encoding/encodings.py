@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import xxhash
 from numpy.typing import ArrayLike, NDArray
 
-from preproc.encoding.columns import (
+from preproc.encoding.arrow_columns import (
     MISSING_VALUES,
     InvalidValue,
     LabelKey,

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import FeatureEncoding
-from preproc.encoding.lookup import JointIndex
 from preproc.encoding.numbers import Number
 from preproc.encoding.vocabulary import Vocabulary
+from preproc.encoding.vocabulary_lookup import JointIndex
 
 _SPACE = np.isin(np.arange(256), [9, 10, 11, 12, 13, 32])
 _PREFIX_BYTES = 4

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from preproc.encoding.columns import InvalidValue, plain, texts
+from preproc.encoding.arrow_columns import InvalidValue, plain, texts
 
 SEPARATOR = ";"  # between the values of a list that is a text
 _JSON_START = "["

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from preproc.encoding.columns import InvalidValue, numbers
+from preproc.encoding.arrow_columns import InvalidValue, numbers
 from preproc.encoding.encodings import FeatureEncoding, IdEncoding
 from preproc.encoding.lists import FlatValues
 from preproc.encoding.profile import ColumnProfile

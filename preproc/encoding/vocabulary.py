@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from preproc.encoding.columns import by_distinct, integer_texts, refuse, trimmed_texts
+from preproc.encoding.arrow_columns import by_distinct, integer_texts, refuse, trimmed_texts
 from preproc.encoding.encodings import IdEncoding, smallest_dtype
 from preproc.encoding.lists import FlatValues
-from preproc.encoding.lookup import TextIndex
+from preproc.encoding.vocabulary_lookup import TextIndex
 
 
 @dataclass(frozen=True, kw_only=True)

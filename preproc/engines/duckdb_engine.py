@@ -30,11 +30,11 @@ from preproc.engines.text_tables import (
     json_keys,
     text_format,
 )
-from preproc.sources.chunk import CSV, PARQUET, SourceChunk
+from preproc.sources.column_chunk import CSV, PARQUET, SourceChunk
 from preproc.sources.duckdb_files import quoted, read_parquet
 from preproc.sources.file_store import LocalStore
-from preproc.sources.files import csv_columns, partition_values
 from preproc.sources.header import check_names
+from preproc.sources.part_files import csv_columns, partition_values
 
 # What the process needs apart from DuckDB's own limit: Python, Arrow, code and a block of rows.
 _RESERVED_BYTES = 256 << 20

@@ -8,7 +8,7 @@ import pyarrow as pa
 from ibis.expr import operations as ops
 
 from dataloading.spec.rules import listing
-from preproc.sources.chunk import SourceChunk
+from preproc.sources.column_chunk import SourceChunk
 from preproc.sources.file_store import FileStore
 
 # Columns of tables that `Engine.read` returns: number of the part, number of the row among all.
@@ -33,7 +33,7 @@ class Engine(Protocol):
 
     Attributes:
         dialect: what `ibis.to_sql` compiles for, "duckdb" or "pyspark".
-        store: the file system for `sources.files.find_table`.
+        store: the file system for `sources.part_files.find_table`.
     """
 
     dialect: str

@@ -22,9 +22,9 @@ from preproc.engines.bad_lines import (
     line_of_record,
     text_blocks,
 )
-from preproc.sources.chunk import CSV, SourceChunk
+from preproc.sources.column_chunk import CSV, SourceChunk
 from preproc.sources.duckdb_files import BLANKS, quoted, read_csv
-from preproc.sources.files import partition_values
+from preproc.sources.part_files import partition_values
 
 _LINE_BREAKS = "Invalid Input Error: The CSV Parser state machine reached an invalid state"
 _COLUMNS = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")

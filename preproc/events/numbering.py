@@ -13,13 +13,13 @@ from ibis.expr import types as ir
 
 from dataloading.spec.data_set_files import ENCODER_FOLDER
 from preproc.arguments import no_user_left
-from preproc.encoding.columns import MISSING_VALUES
+from preproc.encoding.arrow_columns import MISSING_VALUES
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.profile import ColumnProfile
 from preproc.encoding.vocabulary import Vocabulary
 from preproc.engines.engine import ROW, Engine
 from preproc.events.ties import TIE_ORDER
-from preproc.sources.chunk import SourceChunk
+from preproc.sources.column_chunk import SourceChunk
 
 _ROW_GROUP_ROWS = 1 << 17
 

@@ -10,13 +10,13 @@ import ibis
 from ibis.expr import types as ir
 
 from preproc.arguments import spelled_missing
-from preproc.encoding.columns import MISSING_VALUES
+from preproc.encoding.arrow_columns import MISSING_VALUES
 from preproc.engines.engine import ROW, Engine, count_rows
 from preproc.events.times import time_number
 from preproc.fitting.expressions import without_missing
-from preproc.sources.chunk import CSV, JSON, SourceChunk
-from preproc.sources.files import LOCAL, csv_columns
+from preproc.sources.column_chunk import CSV, JSON, SourceChunk
 from preproc.sources.header import check_names
+from preproc.sources.part_files import LOCAL, csv_columns
 
 TIME, RATING = "time", "rating"  # names in expressions
 _MOST = (1 << 63) - 1

@@ -8,7 +8,7 @@ would be predictable from the item alone. Their order is a hash of their rows th
 import ibis
 from ibis.expr import types as ir
 
-from preproc.checks.ties import TiedEvents
+from preproc.checks.equal_times import TiedEvents
 from preproc.engines.engine import Engine, count_rows, fetch_row
 from preproc.fitting.expressions import hashed
 

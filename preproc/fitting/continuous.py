@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import ibis
 import ibis.expr.types as ir
 
-from preproc.encoding.columns import NUMBER
+from preproc.encoding.arrow_columns import NUMBER
 from preproc.engines.engine import ROW, Engine, fetch_row
 from preproc.fitting.expressions import CODE, number, text
 from preproc.fitting.infer import ColumnFacts

@@ -1,11 +1,11 @@
-"""Texts, numbers, lists and hashes as Ibis expressions that mean what `encoding.columns` does."""
+"""Texts, numbers, lists, hashes as Ibis expressions that mean what `arrow_columns` does."""
 
 import re
 
 import ibis
 import ibis.expr.types as ir
 
-from preproc.encoding.columns import NUMBER
+from preproc.encoding.arrow_columns import NUMBER
 from preproc.encoding.lists import SEPARATOR
 
 INTEGER = r"^[+-]?[0-9]{1,18}(\.0*)?$"

@@ -18,7 +18,7 @@ from preproc.engines.engine import Engine, count_rows, fetch_row
 from preproc.fitting import distribution
 from preproc.fitting.expressions import elements, number, text
 from preproc.fitting.infer import COUNT, VALUE, ColumnFacts, count_values
-from preproc.fitting.scale import (
+from preproc.fitting.transformation import (
     AUTO,
     BINS,
     LOG,

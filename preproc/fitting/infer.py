@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import ibis
 import ibis.expr.types as ir
 
-from preproc.encoding.columns import NUMBER
+from preproc.encoding.arrow_columns import NUMBER
 from preproc.encoding.lists import SEPARATOR
 from preproc.engines.engine import Engine, fetch_row
 from preproc.fitting.expressions import (

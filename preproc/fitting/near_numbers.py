@@ -8,7 +8,7 @@ import ibis
 import ibis.expr.types as ir
 
 from dataloading.spec.rules import listing
-from preproc.encoding.columns import NUMBER
+from preproc.encoding.arrow_columns import NUMBER
 from preproc.engines.engine import ROW, Engine, fetch_row
 from preproc.fitting.expressions import CODE, text
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from preproc.encoding.encodings import Label
 from preproc.engines.engine import ROW, Engine
 from preproc.fitting.expressions import hashed, number
-from preproc.fitting.labels import label_number
+from preproc.fitting.label_expression import label_number
 
 FEW_VALUES = 20  # up to here every value has rows enough to be a category
 _BINS = 64

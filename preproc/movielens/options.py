@@ -15,9 +15,9 @@ from preproc.arguments import (
     parse_missing,
 )
 from preproc.checks.report import STRICT_HELP
-from preproc.encoding.columns import MISSING_VALUES
+from preproc.encoding.arrow_columns import MISSING_VALUES
 from preproc.movielens.source_files import NCF, Source, find_source
-from preproc.sources.chunk import CSV
+from preproc.sources.column_chunk import CSV
 
 _CSV = "CSV"  # group of flags
 

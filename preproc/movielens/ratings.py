@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 from ibis.expr import types as ir
 
-from preproc.checks.ties import TiedEvents
+from preproc.checks.equal_times import TiedEvents
 from preproc.engines.engine import ROW, Engine
+from preproc.events.least_rating import above_rating, rating_number
 from preproc.events.numbering import NumberedEvents, number
-from preproc.events.ratings import above_rating, rating_number
 from preproc.events.raw_table import RATING, key_value, read_raw
 from preproc.events.ties import order_ties
 from preproc.movielens.options import MovieLensOptions
 from preproc.movielens.source_files import DAT
-from preproc.sources.chunk import CSV, SourceChunk
+from preproc.sources.column_chunk import CSV, SourceChunk
 
 FIRST_ID = 0
 _KEYS = ("user", "item", "time")

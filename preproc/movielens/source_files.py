@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from preproc.sources.chunk import CSV
-from preproc.sources.files import is_table, part_files
+from preproc.sources.column_chunk import CSV
+from preproc.sources.part_files import is_table, part_files
 from runtime.files.paths import absent
 
 DAT, NCF = "dat", "ncf"

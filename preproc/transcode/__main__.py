@@ -13,9 +13,9 @@ from pathlib import Path
 
 from preproc.engines import environment
 from preproc.engines.open_engine import open_engine
-from preproc.transcode.arguments import TOOL, TranscodeOptions, parse
 from preproc.transcode.known import parse_date
 from preproc.transcode.run import Run
+from preproc.transcode.transcode_flags import TOOL, TranscodeOptions, parse
 from runtime.cli import exit_status
 from runtime.files.outputs import DATA_SET
 from runtime.files.staging import Staging

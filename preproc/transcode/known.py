@@ -14,9 +14,9 @@ from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import Identity
 from preproc.encoding.numbers import Number, filled, unfilled
 from preproc.encoding.vocabulary import Vocabulary
-from preproc.transcode.arguments import TranscodeOptions
 from preproc.transcode.per_feature import parse_fill
 from preproc.transcode.raw.spec import ID_CHANNELS
+from preproc.transcode.transcode_flags import TranscodeOptions
 
 NUM_COLUMNS = "columns_without_header"  # in the metadata of a data set of such files
 _FLAGS = (

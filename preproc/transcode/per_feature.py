@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from dataloading.spec import rules
 from preproc.encoding.numbers import fill_value
-from preproc.fitting.scale import AUTO, TRANSFORMATIONS
+from preproc.fitting.transformation import AUTO, TRANSFORMATIONS
 
 ALL = "all"  # features of --categorify
 _MAX_COUNT = (1 << 63) - 1

@@ -21,9 +21,9 @@ from preproc.engines.engine import ROW, SPLIT, Engine
 from preproc.fitting.expressions import text
 from preproc.fitting.infer import IDS, NUMBERS
 from preproc.transcode.known import KnownData
+from preproc.transcode.raw.raw_tables import RawTables
 from preproc.transcode.raw.spec import RawSpec
 from preproc.transcode.raw.split import SplitRequest
-from preproc.transcode.raw.tables import RawTables
 
 _SAMPLE_ROWS = 1_000_000
 _CANDIDATES = 1000  # most frequent values; the first without an id of them is shown

@@ -14,7 +14,7 @@ from dataloading.spec.feature_spec import (
 from preproc.checks.report import Finding, Report
 from preproc.checks.scale import scales
 from preproc.checks.unknown_values import GROWN, KNOWN, OWN
-from preproc.encoding.columns import MISSING_VALUES
+from preproc.encoding.arrow_columns import MISSING_VALUES
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import Identity, Label
 from preproc.encoding.lists import SEPARATOR
@@ -22,19 +22,19 @@ from preproc.encoding.vocabulary import Vocabulary
 from preproc.engines.engine import Engine
 from preproc.fitting.continuous import sample_of
 from preproc.fitting.fit import Fit, largest_id
-from preproc.fitting.scale import Scale
-from preproc.transcode.arguments import TranscodeOptions
-from preproc.transcode.growth import dated, grown_encoder, lineage
+from preproc.fitting.transformation import Scale
+from preproc.transcode.grown_ids import dated, grown_encoder, lineage
 from preproc.transcode.known import NUM_COLUMNS, KnownData
 from preproc.transcode.layout import stored_layout, with_encoder
 from preproc.transcode.per_feature import parse_threshold
-from preproc.transcode.raw.interactions import check_interactions
+from preproc.transcode.raw.interaction_checks import check_interactions
+from preproc.transcode.raw.raw_tables import RawTables
 from preproc.transcode.raw.spec import RawSpec
-from preproc.transcode.raw.tables import RawTables
-from preproc.transcode.reader import RawReader
-from preproc.transcode.requests import categorified, feature_requests
+from preproc.transcode.raw_reader import RawReader
+from preproc.transcode.requested_encodings import categorified, feature_requests
 from preproc.transcode.row_checks import check_classes, check_listed, check_rows, unknown_values
 from preproc.transcode.summary import summary
+from preproc.transcode.transcode_flags import TranscodeOptions
 from preproc.transcode.write import SplitFacts, write_rows
 
 

@@ -11,7 +11,7 @@ from preproc.encoding.encodings import HashBuckets, IdEncoding, Label
 from preproc.encoding.numbers import Number
 from preproc.encoding.profile import ColumnProfile
 from preproc.encoding.vocabulary import Vocabulary
-from preproc.fitting.scale import Scale
+from preproc.fitting.transformation import Scale
 from preproc.transcode.raw.spec import RawSpec
 
 # With an id this large and so few rows, most rows of the table would never be trained.

@@ -21,7 +21,7 @@ from dataloading.formats.split_tfrecords.folder_format import stored_spec
 from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.spec.locate import CLICKS, families_of, find_feature_spec
-from recipes.baseline import report
+from recipes.baseline import comparison_table
 from recipes.baseline.comparison import BaselineRow
 from recipes.registry import BY_NAME
 from runtime.cli import exit_status
@@ -93,18 +93,22 @@ def compare(
     flags = _flags(definition, spec, checkpoint_path)
     task = import_module(definition.family.baseline).task(spec, flags, max_rows)
     checkpoint = None
-    print(f"{dataset_path}: {task.description}\n{report.header(task)}", flush=True)
+    print(f"{dataset_path}: {task.description}\n{comparison_table.header(task)}", flush=True)
     rows = list[BaselineRow]()
     for measure in task.models:
         if row := measure():
             rows.append(row)
-            print(report.line(row, task), flush=True)
+            print(comparison_table.line(row, task), flush=True)
     if checkpoint_path is not None:
         from recipes.baseline.checkpoint import measure_checkpoint
 
         checkpoint = measure_checkpoint(checkpoint_path, dataset_path, task.split)
-        print(report.line(checkpoint, task), report.verdict(task, rows, checkpoint), sep="\n")
-    print(f"written: {', '.join(map(str, report.write(output, task, rows, checkpoint)))}")
+        print(
+            comparison_table.line(checkpoint, task),
+            comparison_table.verdict(task, rows, checkpoint),
+            sep="\n",
+        )
+    print(f"written: {', '.join(map(str, comparison_table.write(output, task, rows, checkpoint)))}")
     return rows
 
 

@@ -13,7 +13,7 @@ from recipes.baseline.after_training import check_packages
 from recipes.baseline.fitted import SimpleModel, constant, popularity, scores_over
 from recipes.baseline.gradient_boosting import gradient_boosting
 from recipes.baseline.logistic import logistic_regression
-from recipes.baseline.rows import ClickSplit, read_fitting_rows
+from recipes.baseline.sample_arrays import ClickSplit, read_fitting_rows
 from recipes.from_flags import evaluation_split
 
 CLICK_METRICS = ("auc", "log_loss", "normalized_entropy")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nn.metrics.classification import Scores, make_metrics
-from recipes.baseline.rows import ClickRows
+from recipes.baseline.sample_arrays import ClickRows
 
 Logits = Callable[[ClickRows], NDArray[np.float64]]
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipes.baseline.fitted import SimpleModel, scores_of
-from recipes.baseline.rows import ClickRows
+from recipes.baseline.sample_arrays import ClickRows
 
 LEAVES = (7, 15, 63)
 LEARNING_RATE = 0.05

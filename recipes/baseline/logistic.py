@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipes.baseline.fitted import SimpleModel, scores_of
-from recipes.baseline.rows import ClickRows
+from recipes.baseline.sample_arrays import ClickRows
 
 # Inverse weights of the squared norm that are tried, from the strongest regularization on.
 STRENGTHS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)

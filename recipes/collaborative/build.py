@@ -13,7 +13,7 @@ from config import Config
 from dataloading.interactions.candidate_rules import list_length_key
 from dataloading.spec import feature_spec as fs
 from recipes import from_flags
-from recipes.collaborative.model import build_model
+from recipes.collaborative.shape import build_model
 from recipes.recipe import METRICS, Goal, Recipe
 from recipes.recommendation import Recommendation, SeenItems, user_ids
 from runtime import checkpoint
@@ -36,7 +36,7 @@ SHAPE_FLAGS = ("model_type", "factors", "layers")
 def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Device) -> Recipe:
     """Composes the model, its data, loss, optimizers and evaluator."""
     from dataloading.interactions.drawn_pairs import DrawnPairs
-    from nn.ncf.evaluator import HitRateEvaluator
+    from nn.ncf.candidate_evaluator import HitRateEvaluator
     from nn.ncf.model import ncf_loss
 
     flags = config.collaborative

@@ -12,11 +12,11 @@ from dataloading.interactions.stored import num_users_and_items
 from dataloading.spec.locate import INTERACTIONS
 from recipes.collaborative import preset
 from recipes.collaborative.build import build, open_data
-from recipes.collaborative.model import build_model, dense_bytes_of, model_config, table_use
+from recipes.collaborative.shape import build_model, dense_bytes_of, model_config, table_use
 from runtime.logs.dlll import LogNames
 
 if TYPE_CHECKING:
-    from nn.ncf.evaluator import HitRateEvaluator
+    from nn.ncf.candidate_evaluator import HitRateEvaluator
 
 
 def _expand(values: dict[str, Any], explicit: set[str]) -> set[str]:
@@ -86,7 +86,7 @@ def log_names(mode: str, split: str | None, goal: str) -> LogNames:
 
 
 def _evaluator(config: Config, model: Any, dataset: Any) -> HitRateEvaluator:
-    from nn.ncf.evaluator import HitRateEvaluator
+    from nn.ncf.candidate_evaluator import HitRateEvaluator
 
     return HitRateEvaluator(model, dataset, config.collaborative.topk)
 
@@ -110,7 +110,7 @@ COLLABORATIVE = Family(
     default_metric="hit rate",
     evaluator=_evaluator,
     baseline="recipes.baseline.interactions",
-    serving="deployment.model.ncf",
+    serving="deployment.model.served_ncf",
 )
 
 NCF = Definition(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from distributed_embeddings.collectives import World
 
-from nn.ncf.config import GMF, MLP, NEUMF
 from nn.ncf.model import NCFModel
+from nn.ncf.sizes import GMF, MLP, NEUMF
 from runtime import checkpoint
 from runtime.cluster.distributed import run_on_all_ranks
 

@@ -16,13 +16,13 @@ from recipes.ranking.data import (
     open_data,
     spec_of_data,
 )
-from recipes.ranking.model import build_model
 from recipes.ranking.numerical_bins import note_no_numbers
+from recipes.ranking.shape import build_model
 from recipes.recipe import METRICS, Dataset, Evaluator, Goal, Recipe
 from runtime.hardware.device import Device
 
 if TYPE_CHECKING:
-    from nn.ctr.config import CTRConfig
+    from nn.ctr.sizes import CTRConfig
     from nn.metrics.group_metrics import Grouping
     from recipes.recipe import Loss
 

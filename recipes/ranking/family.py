@@ -12,8 +12,8 @@ from recipes.baseline.after_training import check_packages
 from recipes.ranking import preset
 from recipes.ranking.build import build
 from recipes.ranking.data import held_out, open_data, spec_of_data
-from recipes.ranking.model import build_model, model_config, table_use
 from recipes.ranking.numerical_bins import has_bins
+from recipes.ranking.shape import build_model, model_config, table_use
 from runtime.logs.dlll import LogNames
 
 _TEST_LOSS: dict[str, tuple[str, float]] = {"test_loss": ("log_loss", 1)}
@@ -93,7 +93,7 @@ RANKING = Family(
     },
     check_baseline=check_packages,
     baseline="recipes.baseline.comparison",
-    serving="deployment.model.ctr",
+    serving="deployment.model.served_ctr",
 )
 
 # Other names of flags: of the release of October 2022, and of what the log calls `loss`.

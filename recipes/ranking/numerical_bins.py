@@ -72,7 +72,7 @@ def note_no_numbers(config: Config, spec: fs.FeatureSpec) -> str:
 
 
 def _read_edges(spec: fs.FeatureSpec) -> list[NDArray[np.float32]] | None:
-    from preproc.encoding import folder as encoder
+    from preproc.encoding import encoder_folder as encoder
     from preproc.encoding.numbers import bin_edges
 
     folder = Path(spec.base_directory) / ENCODER_FOLDER

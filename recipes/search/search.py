@@ -23,8 +23,8 @@ from dataloading.spec.feature_spec import FeatureSpec
 from recipes.from_flags import load_feature_spec
 from recipes.preset_choice import with_preset
 from recipes.recipe import Goal
-from recipes.search import worker
-from recipes.search.checks import check_flags, check_model, check_names
+from recipes.search import trial_worker
+from recipes.search.flag_checks import check_flags, check_model, check_names
 from recipes.search.space import Parameter
 from recipes.search.study import Study, Trial
 from runtime.files.disk import FileLock
@@ -176,7 +176,7 @@ def _workers(search: Search) -> Iterator[list[Connection]]:
         for _ in range(search.num_workers):
             ours, theirs = context.Pipe()
             arguments = (theirs, search.definition.name)
-            process = context.Process(target=worker.work, args=arguments, daemon=True)
+            process = context.Process(target=trial_worker.work, args=arguments, daemon=True)
             process.start()
             theirs.close()
             processes.append(process)
@@ -210,10 +210,10 @@ def _run_trials(search: Search, study: Study, connections: Sequence[Connection])
             except EOFError:
                 raise ChildProcessError(
                     f"the process of trial {trial.number} ended ({trial}), possibly for lack of "
-                    f"memory: see {_folder_of(search, trial.number) / worker.OUTPUT}; the search "
-                    "resumes when it is repeated, with fewer --workers"
+                    f"memory: see {_folder_of(search, trial.number) / trial_worker.OUTPUT}; the "
+                    "search resumes when it is repeated, with fewer --workers"
                 ) from None
-            if kind == worker.EVALUATION:
+            if kind == trial_worker.EVALUATION:
                 connection.send(trial.evaluated(value))
                 continue
             del trials[connection]
@@ -222,13 +222,13 @@ def _run_trials(search: Search, study: Study, connections: Sequence[Connection])
 
 
 def _end_trial(search: Search, study: Study, trial: Trial, kind: str, text: str | None) -> None:
-    if kind == worker.DONE and math.isnan(trial.best):
-        kind, text = worker.FAILED, f"the {search.goal.metric} is undefined: see its log"
-    if kind == worker.FAILED:
+    if kind == trial_worker.DONE and math.isnan(trial.best):
+        kind, text = trial_worker.FAILED, f"the {search.goal.metric} is undefined: see its log"
+    if kind == trial_worker.FAILED:
         study.fail(trial)
         raise ValueError(f"trial {trial.number} ({trial}): {text}")
     metric = f"{search.goal.metric} {trial.best:.5f}"
-    if kind == worker.DONE:
+    if kind == trial_worker.DONE:
         study.complete(trial, (_folder_of(search, trial.number) / FLAGS).read_text())
         best = study.best()
         assert best is not None
@@ -238,7 +238,7 @@ def _end_trial(search: Search, study: Study, trial: Trial, kind: str, text: str 
     else:
         study.prune(trial)
         outcome = f"pruned after {trial.num_evaluations} evaluations, {metric}"
-        if kind == worker.DIVERGED:
+        if kind == trial_worker.DIVERGED:
             outcome = "diverged"
     print(f"trial {trial.number}: {outcome}  {trial}", flush=True)
 

@@ -21,7 +21,7 @@ from dataloading.spec.history_channels import (
 from recipes import from_flags
 from recipes.recipe import METRICS, Evaluator, Goal, Recipe
 from recipes.recommendation import Recommendation, SeenItems, user_ids
-from recipes.sequential.model import (
+from recipes.sequential.shape import (
     build_model,
     needs_negatives,
     optimizer_config,
@@ -31,8 +31,8 @@ from runtime.hardware.device import Device
 if TYPE_CHECKING:
     from dataloading.histories.dataset import SequenceDataset
     from nn.metrics.group_metrics import Grouping
-    from nn.sequence.config import SequenceModelConfig
     from nn.sequence.model import SequenceModel
+    from nn.sequence.sizes import SequenceModelConfig
 
 # Bytes that forward and backward pass of DIEN's block keep per number of a sample's history: 0.41
 # MiB per sample were measured with 100 steps of 32 numbers.
@@ -51,8 +51,8 @@ SHAPE_FLAGS = (
 def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) -> Recipe:
     """Composes the sequential model, its data, losses, optimizers and evaluator."""
     from nn.metrics.evaluator import ClickEvaluator, HeldOutAndTrainEvaluator
-    from nn.sequence.config import NVIDIA, embedding_tables
     from nn.sequence.loss import sequence_loss
+    from nn.sequence.sizes import NVIDIA, embedding_tables
 
     model = build_model(config, spec, world, device)
     shape = model.config
@@ -210,7 +210,7 @@ def _recommendation(
 
     from dataloading.histories.catalogue import last_samples, read_catalogue
     from dataloading.histories.dataset import row_reader
-    from nn.sequence.candidates import CandidateScorer
+    from nn.sequence.candidate_logits import CandidateScorer
     from nn.top_items import TopItemSearch
     from recipes.original_ids import original_ids
 

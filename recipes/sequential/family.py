@@ -10,7 +10,7 @@ from config.sections import optimizer
 from dataloading.spec.locate import HISTORIES
 from recipes.sequential import preset
 from recipes.sequential.build import build, open_data
-from recipes.sequential.model import build_model, dense_bytes_of, model_config, table_use
+from recipes.sequential.shape import build_model, dense_bytes_of, model_config, table_use
 from recipes.small_preset import evaluates_validation_split
 from runtime.logs.dlll import LATENCIES, LogNames
 
@@ -75,7 +75,7 @@ SEQUENTIAL = Family(
         "held_out": (lambda number: 0) if evaluates_validation_split(config, spec) else None
     },
     baseline="recipes.baseline.histories",
-    serving="deployment.model.sequence",
+    serving="deployment.model.served_sequence",
 )
 
 SIM = Definition(

@@ -22,7 +22,7 @@ from runtime.checkpoint.files import (
     read_index,
     rows_of_block,
 )
-from runtime.checkpoint.nvidia import ctr, neumf
+from runtime.checkpoint.nvidia import ctr_layout, neumf
 from runtime.checkpoint.nvidia.folders import is_original, original_config, original_entries
 from runtime.checkpoint.weight import Weight, matrix_of
 from runtime.cluster.heartbeat import StragglerBarrier
@@ -235,7 +235,7 @@ def export_nvidia(path: Path, folder: Path) -> list[str]:
     """Writes a checkpoint of DLRM or DCNv2 in NVIDIA's layout; see `ctr.write`."""
     index = read_index(path)
     values = {name: rows_of(path, entry) for name, entry in index.weights.items()}
-    return [*ctr.write(folder, index, values), *copy_attached(path, index, folder)]
+    return [*ctr_layout.write(folder, index, values), *copy_attached(path, index, folder)]
 
 
 def verify(path: str | os.PathLike[str]) -> Iterator[tuple[str, str | None]]:

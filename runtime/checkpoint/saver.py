@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from runtime.checkpoint import files
 from runtime.checkpoint.files import Index, Piece, WeightEntry
 from runtime.checkpoint.folder import BEST, Folder
+from runtime.checkpoint.part_writer import AttachedFiles, Writer
 from runtime.checkpoint.weight import Weight, matrix_of
-from runtime.checkpoint.writer import AttachedFiles, Writer
 from runtime.cluster.heartbeat import StragglerBarrier
 from runtime.files.disk import sync
 

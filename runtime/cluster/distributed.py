@@ -16,7 +16,7 @@ from distributed_embeddings.collectives.launch import launched, uses_mpi
 
 from runtime.cluster import launcher, signals
 from runtime.cluster.failure import stack_sample
-from runtime.cluster.failure.client import AbsentRanks, FailureClient
+from runtime.cluster.failure.connection import AbsentRanks, FailureClient
 from runtime.cluster.failure.monitor import FailureMonitor
 from runtime.logs import rank_logs
 

@@ -21,14 +21,14 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.files import outputs, tables
+from runtime.files import column_files, outputs
+from runtime.files.column_files import ArrowTable
 from runtime.files.outputs import output_file
-from runtime.files.tables import ArrowTable
 
 FLAG = "--predictions_path"  # of the recipes
 _COLUMNS = ("row", "score")
 _NPY = ".npy"
-_SUFFIXES = (*tables.FORMATS, _NPY)
+_SUFFIXES = (*column_files.FORMATS, _NPY)
 Fields = Sequence[tuple[str, Any]]
 
 
@@ -49,7 +49,7 @@ def open_predictions(
         ValueError: another suffix, more or fewer scores than `num_rows`, or columns in a .npy file.
         OSError: as of `output_file`.
     """
-    suffix = tables.check_suffix(path, flag, _SUFFIXES)
+    suffix = column_files.check_suffix(path, flag, _SUFFIXES)
     check_kept(path, fields, flag)
     with output_file(path) as stream:
         is_npy = suffix == _NPY
@@ -67,7 +67,7 @@ def check_kept(
     if fields and Path(path).suffix.lower() == _NPY:
         raise ValueError(
             f"{flag} {path}: a {_NPY} file has the scores alone; for columns of the data set, "
-            f"expected one of {', '.join(tables.FORMATS)}"
+            f"expected one of {', '.join(column_files.FORMATS)}"
         )
     for name, *_ in fields:
         if name in _COLUMNS:
@@ -79,7 +79,7 @@ def check_kept(
 
 def check_writable(path: str | os.PathLike[str], flag: str = FLAG) -> None:
     """Raises ValueError or OSError early as `open_predictions` does; creates the file's folder."""
-    tables.check_suffix(path, flag, _SUFFIXES)
+    column_files.check_suffix(path, flag, _SUFFIXES)
     outputs.check_writable(path)
 
 
@@ -146,7 +146,7 @@ class _ScoreTable:
             pyarrow.field("score", pyarrow.float32(), nullable=False),
         ]
         schema = pyarrow.schema([own[0], *(pyarrow.field(*field) for field in fields), own[1]])
-        self._table: ArrowTable = tables.FORMATS[suffix](stream, schema)
+        self._table: ArrowTable = column_files.FORMATS[suffix](stream, schema)
 
     def write(self, first_row: int, scores: NDArray[Any], kept: Sequence[Any]) -> None:
         self._table.write([np.arange(first_row, first_row + len(scores)), *kept, scores])

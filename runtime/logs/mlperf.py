@@ -14,7 +14,7 @@ class MLPerfLog:
     """File of `:::MLLOG` lines, which `python -m mlperf_logging.compliance_checker` reads.
 
         :::MLLOG {"namespace": "", "time_ms": 1700000000123, "event_type": "POINT_IN_TIME",
-                  "key": "seed", "value": 1, "metadata": {"file": "training/mlperf.py", ...}}
+                  "key": "seed", "value": 1, "metadata": {"file": "training/mlperf_hook.py", ...}}
 
     Each reaches the operating system when it is written. The metadata name the calling line.
 

@@ -20,7 +20,7 @@ from benchmarks.default_settings.results import (
     results_table,
     seconds_table,
 )
-from benchmarks.harness.report import Page
+from benchmarks.harness.result_page import Page
 
 
 def results_of(*aucs, elapsed_s=10.0):

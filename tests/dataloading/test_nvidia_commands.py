@@ -6,7 +6,7 @@ import main
 from dataloading import generate_feature_spec, transcribe
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc import gen_csv
-from preproc.transcode.arguments import TranscodeOptions
+from preproc.transcode.transcode_flags import TranscodeOptions
 
 # As in NVIDIA's example: names of features and files end in .bin, lists are shared by an anchor.
 ORIGINAL_SPEC = """

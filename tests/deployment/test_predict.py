@@ -130,7 +130,7 @@ def test_kept_columns(tmp_path, clicks):
 def test_kept_columns_of_groups(tmp_path, clicks, monkeypatch):
     """Row groups of the output end elsewhere than the batches of the input."""
     monkeypatch.setattr("preproc.engines.duckdb_session._BATCH_ROWS", 2048)
-    monkeypatch.setattr("runtime.files.tables.GROUP_ROWS", 3000)
+    monkeypatch.setattr("runtime.files.column_files.GROUP_ROWS", 3000)
     num_rows = 10_000
     columns = {"city": [0] * num_rows, "tags": [[1, 1]] * num_rows, "words": [[5]] * num_rows}
     columns |= {"price": [1.5] * num_rows, "age": [2.0] * num_rows, "order": range(num_rows)}

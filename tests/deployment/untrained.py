@@ -12,12 +12,12 @@ from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import synthetic_spec
 from deployment.model.trained_model import TrainedModel
 from deployment.serving.interface import Interface
-from nn.ctr.config import CTRConfig
 from nn.ctr.model import CTRModel
-from nn.ncf.config import NCFConfig
+from nn.ctr.sizes import CTRConfig
 from nn.ncf.model import NCFModel
-from nn.sequence.config import SequenceModelConfig
+from nn.ncf.sizes import NCFConfig
 from nn.sequence.model import SequenceModel
+from nn.sequence.sizes import SequenceModelConfig
 from recipes.registry import DCNV2, DLRM, NCF, SIM
 from runtime import checkpoint
 from tests.runtime.checkpoint.array_weights import save_on_ranks

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 import setup_environment
-from benchmarks.harness.report import table
+from benchmarks.harness.result_page import table
 from tests import sequence_data, tastes
 from tests.training import test_golden_losses as golden
 

@@ -20,7 +20,7 @@ from nn.ctr.model import CTRModel
 from nn.train.losses import click_loss
 from nn.train.trainer import Trainer
 from recipes.from_flags import make_plan
-from recipes.ranking.model import model_config
+from recipes.ranking.shape import model_config
 from recipes.registry import DLRM
 from runtime.cluster import distributed
 

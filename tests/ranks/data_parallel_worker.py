@@ -17,8 +17,8 @@ import tensorflow as tf
 from distributed_embeddings.collectives import World
 from distributed_embeddings.collectives.horovod_modules import horovod_tensorflow
 from distributed_embeddings.data_parallel.reduction import _poisoned
+from distributed_embeddings.keras import keras
 
-from nn.keras import keras
 from nn.optim import optimizers
 from nn.train.trainer import Trainer
 from runtime.cluster import distributed

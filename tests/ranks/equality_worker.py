@@ -22,7 +22,7 @@ from distributed_embeddings.merlin.distributed_embedding import DistributedEmbed
 import config as configuration
 from dataloading.pipeline.batch import Batch
 from dataloading.pipeline.shuffle import share_of_rank
-from nn.layers.dense import MLP
+from nn.layers.fully_connected import MLP
 from nn.optim.optimizers import create_optimizers
 from nn.train.losses import binary_cross_entropy
 from nn.train.trainer import Trainer

@@ -9,8 +9,8 @@ import distributed_embeddings as dmp
 import numpy as np
 import pytest
 import tensorflow as tf
+from distributed_embeddings.keras import keras
 
-from nn.keras import keras
 from tests.ranks import data_parallel_worker
 from tests.ranks.conftest import gloo_command
 

@@ -16,7 +16,7 @@ import numpy as np
 from distributed_embeddings.collectives import CollectiveError
 
 from runtime.cluster import distributed
-from runtime.cluster.failure import client
+from runtime.cluster.failure import connection
 
 TIMEOUT_S = 5  # for a rank that does not come
 FLOATS = ("float32", "float64", "float16", "bfloat16")
@@ -244,9 +244,9 @@ def fail(how: str, rank: int, kind: str) -> dict:
     """Returns the message of a survivor on the missing rank."""
     import tensorflow as tf
 
-    client.SAMPLE_WAIT_S = 60.0  # a slow rank is not a frozen one
+    connection.SAMPLE_WAIT_S = 60.0  # a slow rank is not a frozen one
     if how == "end":
-        client.REPORT_WAIT_S = 60.0  # no rank is waited for
+        connection.REPORT_WAIT_S = 60.0  # no rank is waited for
     # TensorFlow starts here, in its own time: between collectives it would be part of the time-out.
     tf.function(lambda: tf.zeros([1]))()
     world = distributed.connect(timeout_s=TIMEOUT_S)

@@ -5,8 +5,8 @@ import pytest
 from distributed_embeddings.collectives import CollectiveError
 from embedding_testing.fake_world import run_threads
 
-from nn.ncf.config import GMF, MLP, NEUMF, NCFConfig
 from nn.ncf.model import NCFModel
+from nn.ncf.sizes import GMF, MLP, NEUMF, NCFConfig
 from recipes.collaborative.pretrained import start_from
 from tests.runtime.checkpoint.array_weights import save
 

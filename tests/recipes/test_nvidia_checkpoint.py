@@ -5,14 +5,14 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
+from distributed_embeddings.keras import keras
 
 import dcnv2
 import dlrm
 from dataloading.spec.feature_spec import FeatureSpec
-from nn.keras import keras
 from runtime.checkpoint import __main__ as checkpoint_tool
 from runtime.checkpoint.files import Index
-from runtime.checkpoint.nvidia import ctr
+from runtime.checkpoint.nvidia import ctr_layout
 from tests.recipes.test_entry_scripts import in_process, tiny
 from tests.tables import arrays_of
 
@@ -168,7 +168,7 @@ def test_export(tiny, tmp_path, recipe, interaction, capsys):
 
 def test_export_of_another_model(tmp_path, capsys):
     with pytest.raises(ValueError, match="expected a checkpoint of dlrm.py or dcnv2.py, got one"):
-        ctr.write(tmp_path, Index({"recipe": "sim", "model_flags": {}}, {}, {}, {}), {})
+        ctr_layout.write(tmp_path, Index({"recipe": "sim", "model_flags": {}}, {}, {}, {}), {})
 
 
 def test_training_from_a_whole_checkpoint(tiny, tmp_path, capsys):

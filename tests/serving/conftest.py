@@ -12,8 +12,8 @@ import pytest
 from deployment.client.evaluation_requests import labelled_requests
 from deployment.deploy import __main__ as deploy
 from deployment.model.trained_model import evaluation_rows, open_checkpoint
-from deployment.serve.environment import ENVIRONMENT
 from deployment.serve.server import Server
+from deployment.serve.serving_environment import ENVIRONMENT
 from deployment.serving import checksums
 from deployment.serving import interface as interfaces
 from tests.deployment.conftest import (  # noqa: F401

@@ -12,8 +12,8 @@ from tritonclient.grpc import InferenceServerClient, InferInput
 from deployment.client import __main__ as client
 from deployment.deploy import __main__ as deploy
 from deployment.evaluate_accuracy import __main__ as evaluate_accuracy
-from deployment.serve.environment import ENVIRONMENT
 from deployment.serve.server import Server
+from deployment.serve.serving_environment import ENVIRONMENT
 from tests import raw_shop
 from tests.deployment.test_equal_scores import ATOL, MODELS, SHOPS, trained
 

@@ -11,8 +11,8 @@ import pytest
 from dataloading.histories.dataset import blocks
 from dataloading.spec.feature_spec import FeatureSpec
 from deployment.deploy import __main__ as deploy
-from deployment.serve.environment import ENVIRONMENT
 from deployment.serve.server import Server
+from deployment.serve.serving_environment import ENVIRONMENT
 from preproc.encoding.encoder import Encoder
 from tests.serving.test_json import asked
 

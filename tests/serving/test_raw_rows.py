@@ -12,8 +12,8 @@ import pytest
 from deployment.client.__main__ import main as client_main
 from deployment.client.client import Client, RequestRefused
 from deployment.deploy import __main__ as deploy
-from deployment.serve.environment import ENVIRONMENT
 from deployment.serve.server import running
+from deployment.serve.serving_environment import ENVIRONMENT
 from tests.deployment.conftest import trained_of_texts  # noqa: F401
 
 MODELS = {

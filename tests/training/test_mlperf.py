@@ -15,7 +15,7 @@ from config import parse, presets
 from recipes.recipe import Goal
 from recipes.registry import DCNV2
 from runtime.hardware.device import Device
-from training import mlperf
+from training import mlperf_hook
 from training.state import Position
 
 RULESET = "6.0.0"  # the last one with DLRM-DCNv2
@@ -38,7 +38,7 @@ def events(path):
     result = []
     for line in path.read_text().splitlines():
         content = json.loads(line.removeprefix(":::MLLOG "))
-        assert content["metadata"].pop("file") == "training/mlperf.py"
+        assert content["metadata"].pop("file") == "training/mlperf_hook.py"
         del content["metadata"]["lineno"]
         result.append((content["key"], content["value"], content["metadata"]))
     return result
@@ -97,8 +97,8 @@ def run_of(log, *flags, step=0, is_chief=True):
     )
     config = presets.apply(config, lambda: None, config.explicit)
     batch_size = config.run.batch_size
-    train = SimpleNamespace(num_samples=mlperf.TRAINING_SAMPLES, batch_size=batch_size)
-    valid = SimpleNamespace(num_samples=mlperf.EVALUATION_SAMPLES)
+    train = SimpleNamespace(num_samples=mlperf_hook.TRAINING_SAMPLES, batch_size=batch_size)
+    valid = SimpleNamespace(num_samples=mlperf_hook.EVALUATION_SAMPLES)
     return SimpleNamespace(
         config=config,
         recipe=SimpleNamespace(train=train, valid=valid, num_parts=1, goal=Goal()),
@@ -119,7 +119,7 @@ def test_closed_division(tmp_path, new_process):
     """The preset on MLPerf's data has what the rules of the closed division fix."""
     log = tmp_path / "mlperf.log"
     run = run_of(log)
-    hook = mlperf.open_hook(run)
+    hook = mlperf_hook.open_hook(run)
     hook.start()
     evaluate(run, hook, 0.8)
     hook.start_block()
@@ -144,7 +144,7 @@ def test_closed_division(tmp_path, new_process):
     ],
 )
 def test_divisions(flags, division, tmp_path, new_process):
-    mlperf.open_hook(run_of(tmp_path / "mlperf.log", *flags.split()))
+    mlperf_hook.open_hook(run_of(tmp_path / "mlperf.log", *flags.split()))
     assert values_of(tmp_path / "mlperf.log")["submission_division"] == division
 
 
@@ -153,27 +153,27 @@ def test_resumed_training(tmp_path, new_process):
     without anything left to do changes nothing, and another training leaves the file."""
     log = tmp_path / "mlperf.log"
     run = run_of(log)
-    hook = mlperf.open_hook(run)
+    hook = mlperf_hook.open_hook(run)
     hook.start()
     evaluate(run, hook, 0.8)
     hook.start_block()
     log.write_text(log.read_text() + log.read_text().splitlines()[-1][:40])
     resumed = run_of(log, step=3500)
-    hook = mlperf.open_hook(resumed)
+    hook = mlperf_hook.open_hook(resumed)
     hook.start()
     evaluate(resumed, hook, 0.803)
     hook.stop(True)
     assert is_compliant(log)
     complete = log.read_text()
-    mlperf.open_hook(run_of(log, step=6701)).stop(True)
+    mlperf_hook.open_hook(run_of(log, step=6701)).stop(True)
     assert log.read_text() == complete
-    mlperf.open_hook(run_of(log))
+    mlperf_hook.open_hook(run_of(log))
     assert (tmp_path / "mlperf-1.log").read_text() == complete
 
 
 def test_other_ranks(tmp_path):
     run = run_of(tmp_path / "mlperf.log", is_chief=False)
-    hook = mlperf.open_hook(run)
+    hook = mlperf_hook.open_hook(run)
     hook.start()
     evaluate(run, hook, 0.803)
     hook.stop(True)
@@ -197,7 +197,7 @@ def test_errors(tmp_path, monkeypatch):
     """A folder that cannot be made, and a package that is not installed."""
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match=f"'{tmp_path / 'file'}"):
-        mlperf.open_hook(run_of(tmp_path / "file/mlperf.log"))
+        mlperf_hook.open_hook(run_of(tmp_path / "file/mlperf.log"))
     monkeypatch.setitem(sys.modules, "mlperf_logging.mllog.mllog", None)
     with pytest.raises(ValueError, match="mlperf-logging, which is not installed"):
-        mlperf.open_hook(run_of(tmp_path / "mlperf.log"))
+        mlperf_hook.open_hook(run_of(tmp_path / "mlperf.log"))

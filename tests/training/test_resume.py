@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 import main as entry
 from nn.train.trainer import Trainer
 from runtime import checkpoint
-from runtime.checkpoint import writer
+from runtime.checkpoint import part_writer
 from tests.recipes.test_entry_scripts import TINY, in_process, lines, tiny
 from tests.tables import arrays_of
 from training import errors
@@ -137,8 +137,8 @@ def test_ended_training(model, tmp_path, capsys):
 
 def test_divergence_during_save(tiny, tmp_path, monkeypatch, capsys):
     """The loss diverges while the files of an earlier step are on their way to the disk."""
-    original = writer.sync_file
-    monkeypatch.setattr(writer, "sync_file", lambda file: (time.sleep(0.02), original(file)))
+    original = part_writer.sync_file
+    monkeypatch.setattr(part_writer, "sync_file", lambda file: (time.sleep(0.02), original(file)))
     flags = (f"--dataset_path={tiny}", *TINY, "--learning_rate=1e25", "--warmup_steps=0")
     flags += (f"--save_checkpoint_path={tmp_path / 'model'}", "--checkpoint_every=1")
     assert in_process(tmp_path / "run", *flags, "--epochs=9")[0] == errors.DIVERGED

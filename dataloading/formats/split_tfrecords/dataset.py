@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from dataloading.formats.split_tfrecords.chunk import RecordChunk
 from dataloading.formats.split_tfrecords.folder_format import (
     CHUNK_TYPE,
     LENGTH_FILE,
     read_length,
     spec_of_folders,
 )
+from dataloading.formats.split_tfrecords.open_records import RecordChunk
 from dataloading.pipeline.chunk_reader import ChunkLayout, ChunkReader
 from dataloading.pipeline.sample_dataset import SampleDataset, StoredOptions
 from dataloading.spec.feature_spec import FeatureSpec

@@ -15,7 +15,7 @@ from deployment.serving.interface import (
     history_features,
     requested,
 )
-from deployment.serving.raw.rows import RawRows, listing, request_tensors
+from deployment.serving.raw.encoded_rows import RawRows, listing, request_tensors
 from preproc.encoding.joint import JointEncoder, Texts
 from preproc.encoding.numbers import Number
 

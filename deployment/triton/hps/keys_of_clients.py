@@ -18,7 +18,7 @@ from deployment.artifacts.onnx_model import dense_to_onnx
 from deployment.deploy.model_builder import DeploymentContext, ModelBuilder, of_role
 from deployment.serving import hps_keys as keys
 from deployment.serving.interface import DENSE, LOGITS, SPARSE, Interface, ServedTensor, answered
-from deployment.triton.config import (
+from deployment.triton.config_pbtxt import (
     CONFIG_FILE,
     Batching,
     ModelConfig,
@@ -27,9 +27,9 @@ from deployment.triton.config import (
     write_config,
 )
 from deployment.triton.gpu_models import SAVED_MODEL_FOLDER, SAVED_MODEL_PLATFORM, write_onnx
-from deployment.triton.hps import files
-from deployment.triton.hps.backend import VECTORS, write_entry
-from deployment.triton.hps.dense import DenseAfterHps
+from deployment.triton.hps import hps_files
+from deployment.triton.hps.dense_part import DenseAfterHps
+from deployment.triton.hps.hps_models import VECTORS, write_entry
 from deployment.triton.repository import VERSION
 from deployment.triton.tensorrt import SAVED_MODEL
 
@@ -47,7 +47,7 @@ def write_tables(context: DeploymentContext, name: str, folder: Path) -> str:
     """Writes the tables, the configuration of HPS and that of Triton."""
     options = context.options
     served_path, entry = write_entry(context, name, folder, _interface(context))
-    files.write_json(files.configuration([entry]), folder / f"{name}.json")
+    hps_files.write_json(hps_files.configuration([entry]), folder / f"{name}.json")
     config = model_config(
         name,
         {"backend": "hps"},

@@ -14,14 +14,14 @@ from distributed_embeddings.exchange.row_exchange import RowExchange
 from distributed_embeddings.exchange.row_means import RowMeans
 from distributed_embeddings.exchange.row_wise import RowWise
 from distributed_embeddings.keras import keras
-from distributed_embeddings.layers.checks import (
+from distributed_embeddings.layers.custom_layer import build_custom_layer
+from distributed_embeddings.layers.input_checks import (
     check_batch_sizes,
     check_group,
     check_layers,
     check_plan,
     check_single_replica,
 )
-from distributed_embeddings.layers.custom_layer import build_custom_layer
 from distributed_embeddings.layers.table_spec import (
     TableSpec,
     Untracked,

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from distributed_embeddings.planner.estimators import Workload
 from distributed_embeddings.planner.partitioners import split_kinds
-from distributed_embeddings.planner.report import format_bytes
+from distributed_embeddings.planner.plan_text import format_bytes
 from distributed_embeddings.planner.solve import solve
 from distributed_embeddings.planner.types import Limits
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from distributed_embeddings.planner.estimators import Objective, Workload
-from distributed_embeddings.planner.memory import MemoryLimits, free_memory, offload
+from distributed_embeddings.planner.memory_limits import MemoryLimits, free_memory, offload
+from distributed_embeddings.planner.partitioner import place_by_cost
 from distributed_embeddings.planner.partitioners import (
     PARTITIONERS,
     make_slices,
@@ -13,7 +14,6 @@ from distributed_embeddings.planner.partitioners import (
     slice_counts,
     split_kinds,
 )
-from distributed_embeddings.planner.search import place_by_cost
 from distributed_embeddings.planner.sharding_plan import Plan
 from distributed_embeddings.planner.types import DEVICE, HOST, Limits, Shard
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from distributed_embeddings.planner.estimators import Workload
-from distributed_embeddings.planner.report import format_bytes
+from distributed_embeddings.planner.plan_text import format_bytes
 from distributed_embeddings.planner.sharding_plan import Plan
 from distributed_embeddings.planner.types import HOST, RESERVED_FRACTION, check_minimum
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from preproc.arguments import spelled_missing
-from preproc.encoding.columns import MISSING_VALUES
+from preproc.encoding.arrow_columns import MISSING_VALUES
 from preproc.raw_files import gzip_errors, open_unpacked
 
 ITEM = "asin"

@@ -17,9 +17,9 @@ from preproc.amazon_books.logs.metadata_lines import SCHEMA, stage_metadata
 from preproc.amazon_books.options import AmazonOptions
 from preproc.engines.bad_lines import FAIL
 from preproc.engines.engine import ROW, Engine, count_rows
-from preproc.events.ratings import RATING, above_rating, rating_number
+from preproc.events.least_rating import RATING, above_rating, rating_number
 from preproc.events.raw_table import is_whole, read_raw
-from preproc.sources.chunk import SourceChunk
+from preproc.sources.column_chunk import SourceChunk
 from runtime.files.paths import absent
 
 _CATEGORY = "item_0"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from preproc.criteo.engines.interface import CriteoEngine
+from preproc.criteo.engines.engine_interface import CriteoEngine
 from preproc.criteo.options import CriteoOptions
 from preproc.engines import environment
 
@@ -20,9 +20,9 @@ def open_engine(
     """
     if options.engine == "spark":
         environment.require_spark()
-        from preproc.criteo.engines.spark.engine import SparkEngine
+        from preproc.criteo.engines.spark.spark_engine import SparkEngine
 
         return SparkEngine(options, scratch, shared)
-    from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
+    from preproc.criteo.engines.single_machine import CriteoDuckDBEngine
 
     return CriteoDuckDBEngine(options, scratch, with_labels)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from preproc.criteo.engines.interface import DayFile
+from preproc.criteo.engines.engine_interface import DayFile
 from runtime.files.disk import sync
 
 

@@ -16,8 +16,8 @@ from dataloading.spec.feature_spec import (
     smallest_id_dtype,
 )
 from dataloading.synthetic.rows import stored_spec
+from preproc.criteo.multi_hot.id_tables import Tables
 from preproc.criteo.multi_hot.source import SourceData
-from preproc.criteo.multi_hot.tables import Tables
 from runtime.files.disk import allocate, sync, write_errors_name
 
 # Bytes of ids in memory at a time, and of a part.

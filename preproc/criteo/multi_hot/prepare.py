@@ -11,11 +11,11 @@ from pathlib import Path
 from config.criteo_multi_hot import CARDINALITIES, HOTNESS
 from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec, smallest_id_dtype
+from preproc.criteo.multi_hot.id_tables import Tables, draw_table, table_file
 from preproc.criteo.multi_hot.options import MultiHotOptions
 from preproc.criteo.multi_hot.output import PartWriter
 from preproc.criteo.multi_hot.source import SourceData, open_source
-from preproc.criteo.multi_hot.tables import Tables, draw_table, table_file
-from preproc.encoding import folder
+from preproc.encoding import encoder_folder
 from preproc.encoding.encodings import IdEncoding
 from preproc.encoding.extension import Extension
 from runtime.files.outputs import DATA_SET, list_files
@@ -153,7 +153,7 @@ def _write_encoder(
     if not origin.is_dir():
         return {}
     shutil.copytree(origin, target, dirs_exist_ok=True)
-    content = folder.read(origin, has_values=False)
+    content = encoder_folder.read(origin, has_values=False)
     if not states and not writer.takes_modulo:
         return {ENCODER_FOLDER: content.digest}
     places = {name: i for i, name in enumerate(writer.source.categorical)}
@@ -168,5 +168,5 @@ def _write_encoder(
             dtype = smallest_id_dtype(cardinality).name
             encoding = replace(encoding, hotness=hotness, dtype=dtype, extension=extension)
         features.append(encoding)
-    digest = folder.complete(target, features, content.missing_values, content.profile)
+    digest = encoder_folder.complete(target, features, content.missing_values, content.profile)
     return {ENCODER_FOLDER: digest}

@@ -11,7 +11,7 @@ from dataloading.spec.feature_spec import (
     FeatureSpec,
     smallest_id_dtype,
 )
-from preproc.criteo.encodings import (
+from preproc.criteo.column_encodings import (
     BINS,
     CATEGORICALS,
     LABEL,
@@ -28,7 +28,7 @@ from preproc.criteo.output.binary_files import (
 )
 from preproc.criteo.output.encoded_files import EncodedFiles
 from preproc.criteo.output.splits import Split
-from preproc.encoding import folder as encoder_folder
+from preproc.encoding import encoder_folder as encoder_folder
 from preproc.encoding.encoder import Encoder
 
 

@@ -36,15 +36,15 @@ from preproc.engines.engine import (
 )
 from preproc.engines.spark.hadoop_store import HadoopStore
 from preproc.engines.spark.session import Session, SessionOptions, literal
-from preproc.engines.spark.staged_rows import REPORT, FileSplit, MapRows, StageResult
-from preproc.engines.spark.staging import (
+from preproc.engines.spark.source_parts import (
     StagedChunk,
     collect_splits,
     column,
     number_parts,
     stage_chunk,
 )
-from preproc.sources.chunk import SourceChunk
+from preproc.engines.spark.staged_rows import REPORT, FileSplit, MapRows, StageResult
+from preproc.sources.column_chunk import SourceChunk
 from preproc.sources.header import check_names
 
 _SPLIT_BYTES = 32 << 20

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from preproc.engines.bad_lines import NO_BAD_LINES, BadLine, BadLines, text_blocks
 from preproc.engines.spark.tasks import RunToken, local_folder, numbers, record_batch, runs
 from preproc.engines.text_tables import TextFormat, create_table, identifier
-from preproc.sources.chunk import CSV
+from preproc.sources.column_chunk import CSV
 
 _PART_ROWS = 1 << 18
 _BATCH_ROWS = 1 << 16

@@ -10,12 +10,12 @@ import ibis.expr.types as ir
 
 from dataloading.spec import rules
 from dataloading.spec.feature_spec import TRAIN
-from preproc.encoding.columns import LabelKey, label_key
+from preproc.encoding.arrow_columns import LabelKey, label_key
 from preproc.encoding.encodings import Label, known_meanings
 from preproc.engines.engine import ROW, SPLIT, Engine, fetch_row
 from preproc.fitting.expressions import number
-from preproc.fitting.labels import label_number
-from preproc.transcode.raw.tables import RawTables
+from preproc.fitting.label_expression import label_number
+from preproc.transcode.raw.raw_tables import RawTables
 
 _MOST = 100  # values that are fetched
 _LISTED = 5

@@ -12,7 +12,7 @@ from preproc.checks.telling_columns import (
 )
 from preproc.fitting.infer import IDS, NUMBERS, OTHER, ColumnFacts
 from preproc.fitting.whole_numbers import KindChoice
-from preproc.transcode.raw.tables import RawTables
+from preproc.transcode.raw.raw_tables import RawTables
 
 
 def left_out_columns(

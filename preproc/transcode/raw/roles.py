@@ -16,7 +16,7 @@ from dataloading.spec.feature_spec import (
 )
 from preproc.fitting.infer import IDS, NUMBERS, OTHER, ColumnFacts
 from preproc.fitting.whole_numbers import KindChoice
-from preproc.sources.chunk import CSV
+from preproc.sources.column_chunk import CSV
 from preproc.transcode.raw.spec import AUTO
 
 

@@ -21,7 +21,7 @@ from dataloading.spec.feature_spec import (
     USER_CHANNEL,
     FeatureSpec,
 )
-from preproc.sources.chunk import CSV, PARQUET, SourceChunk
+from preproc.sources.column_chunk import CSV, PARQUET, SourceChunk
 
 CLICKS = (NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL, LABEL_CHANNEL)
 INTERACTIONS = (USER_CHANNEL, ITEM_CHANNEL, LABEL_CHANNEL)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from runtime.checkpoint.files import INDEX, ArrayEntry
-from runtime.checkpoint.nvidia import ctr
+from runtime.checkpoint.nvidia import ctr_layout
 
 # Half precision is that of a model exported with --fp16.
 _STORED = (np.dtype("f4"), np.dtype("f2"))
@@ -26,8 +26,8 @@ def original_config(path: Path) -> dict[str, Any]:
     Under "dense" it has the shape of the model, where the folder has dense weights.
     """
     config = _read_json(path / "sparse" / "config.json")
-    if (path / ctr.CONFIG).exists():
-        config["dense"] = _read_json(path / ctr.CONFIG)
+    if (path / ctr_layout.CONFIG).exists():
+        config["dense"] = _read_json(path / ctr_layout.CONFIG)
     return config
 
 
@@ -85,9 +85,9 @@ def original_entries(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[
     entries: dict[str, Any] = {
         name: table_entry(path, number, shapes[name]) for number, name in enumerate(tables)
     }
-    if dense and (path / ctr.CONFIG).exists():
-        stored = ctr.read_dense_weights(path)
-        for name, values in ctr.checked(path / "dense", stored, dense):
+    if dense and (path / ctr_layout.CONFIG).exists():
+        stored = ctr_layout.read_dense_weights(path)
+        for name, values in ctr_layout.checked(path / "dense", stored, dense):
             entries[name] = ArrayEntry(values.shape, functools.partial(np.asarray, values), name)
     return entries
 

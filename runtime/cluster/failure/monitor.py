@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from runtime.cluster.failure import client
-from runtime.cluster.failure.client import AbsentRanks, send
+from runtime.cluster.failure import connection as client
+from runtime.cluster.failure.connection import AbsentRanks, send
 from runtime.cluster.failure.stack_sample import StackSample, seconds_since_progress
 
 GREETING_TIMEOUT_S = 10.0

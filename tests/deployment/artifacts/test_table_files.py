@@ -26,7 +26,7 @@ from deployment.serving.interface import (
     ServedTensor,
 )
 from deployment.serving.tables import MappedTables
-from runtime.checkpoint import Box, DamagedCheckpoint, writer
+from runtime.checkpoint import Box, DamagedCheckpoint, part_writer
 from runtime.checkpoint import files as checkpoint_files
 from tests.deployment.artifacts.saved_tables import save_tables, sizes
 
@@ -108,7 +108,7 @@ def test_values_not_finite(tmp_path, monkeypatch, small_blocks, value, quantize)
     values[3210, 2] = value
     with monkeypatch.context() as patch:
         # A trainer saves no such checkpoint.
-        patch.setattr(writer.np, "isfinite", np.ones_like)
+        patch.setattr(part_writer.np, "isfinite", np.ones_like)
         trained = save_tables(tmp_path / "checkpoints", {"t": values})
     message = f"^table t, row 3210 has the value {value} in the checkpoint, .* deploy another"
     with pytest.raises(ValueError, match=message):

@@ -3,8 +3,8 @@
 import numpy as np
 
 from deployment.client.drawn_rows import drawn_rows
+from deployment.serving.raw.encoded_rows import RawRows
 from deployment.serving.raw.requests import RawRequests
-from deployment.serving.raw.rows import RawRows
 from tests.deployment.serving.made_models import CATEGORICAL, NUMERICAL
 from tests.deployment.serving.made_raw_model import RAW, write
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from deployment.serve import __main__ as serve
-from deployment.serve.environment import variables
 from deployment.serve.server import Server, ServerFailed, running
+from deployment.serve.serving_environment import variables
 from deployment.serving import checksums
 
 # Reports that it is ready, as Triton does, unless the file `behaviour` specifies another behaviour.

@@ -14,7 +14,7 @@ from deployment.serving.interface import (
     ServedLookup,
     ServedTensor,
 )
-from deployment.serving.raw.columns import raw_columns
+from deployment.serving.raw.input_columns import raw_columns
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.profile import ColumnProfile
 from tests.deployment.serving.made_raw_model import vocabulary

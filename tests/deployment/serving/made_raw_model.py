@@ -15,7 +15,7 @@ from deployment.serving.interface import (
     ServedFeature,
     ServedTensor,
 )
-from deployment.serving.raw.columns import raw_columns
+from deployment.serving.raw.input_columns import raw_columns
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import Identity, Label
 from preproc.encoding.numbers import Number

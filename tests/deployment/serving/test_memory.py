@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from deployment.serving.memory import available_bytes
+from deployment.serving.free_memory import available_bytes
 
 VERSION_1 = "4:memory:/jobs/one\n1:cpu:/other\n0::/\n"
 VERSION_2 = "0::/jobs/one\n"

@@ -10,7 +10,7 @@ from deployment.serving.interface import (
     ServedTable,
     ServedTensor,
 )
-from deployment.serving.raw.rows import RawRows
+from deployment.serving.raw.encoded_rows import RawRows
 from tests.deployment.serving.made_models import NUMERICAL
 
 

@@ -5,9 +5,9 @@ import pytest
 
 from deployment.serving.checks import BadRequest
 from deployment.serving.interface import RawColumn
-from deployment.serving.raw.columns import check_encoder, lacking
+from deployment.serving.raw.encoded_rows import RawRows
+from deployment.serving.raw.input_columns import check_encoder, lacking
 from deployment.serving.raw.requests import RawRequests
-from deployment.serving.raw.rows import RawRows
 from preproc.encoding.encoder import Encoder
 from tests.deployment.serving.made_raw_histories import (
     ENCODER,

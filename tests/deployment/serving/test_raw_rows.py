@@ -8,9 +8,9 @@ import pytest
 
 from deployment.serving.checks import BadRequest
 from deployment.serving.interface import RawColumn
-from deployment.serving.raw.columns import check_encoder, raw_columns
+from deployment.serving.raw.encoded_rows import RawRows
+from deployment.serving.raw.input_columns import check_encoder, raw_columns
 from deployment.serving.raw.requests import RawRequests
-from deployment.serving.raw.rows import RawRows
 from deployment.serving.scorer import RequestScorer, ServedModel
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import HashBuckets, Identity

@@ -15,10 +15,10 @@ from deployment.serving.interface import (
     ServedTensor,
     answered,
 )
-from deployment.serving.raw.columns import items_dtype, raw_columns
-from deployment.serving.raw.search import RawSearch, _known_ids
+from deployment.serving.raw.input_columns import items_dtype, raw_columns
+from deployment.serving.raw.raw_catalogue import RawSearch, _known_ids
 from deployment.serving.scorer import open_raw_requests
-from preproc.encoding.columns import InvalidValue
+from preproc.encoding.arrow_columns import InvalidValue
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import HashBuckets, Identity
 from tests.deployment.serving import made_raw_histories

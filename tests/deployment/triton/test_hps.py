@@ -20,9 +20,9 @@ from deployment.serving.interface import (
     ServedTable,
     ServedTensor,
 )
-from deployment.triton.config import GPU, Instances
-from deployment.triton.hps import files
-from deployment.triton.hps.dense import DenseAfterHps
+from deployment.triton.config_pbtxt import GPU, Instances
+from deployment.triton.hps import hps_files
+from deployment.triton.hps.dense_part import DenseAfterHps
 from runtime.checkpoint import DamagedCheckpoint
 from tests.deployment.artifacts.saved_tables import save_tables, sizes
 from tests.deployment.serving.test_triton_model import asked, said, started, triton_model  # noqa: F401
@@ -93,17 +93,17 @@ def write_entry(repository, model: str, tables_folder: str, cache_share: float =
     """Writes the entry of a model for HPS into the folder of the model."""
     (repository / model).mkdir(exist_ok=True)
     instances = Instances(GPU, 3, (0, 1))
-    entry = files.ps_entry(model, INTERFACE, tables_folder, instances, cache_share)
-    files.write_json(entry, repository / model / files.ENTRY_FILE)
+    entry = hps_files.ps_entry(model, INTERFACE, tables_folder, instances, cache_share)
+    hps_files.write_json(entry, repository / model / hps_files.ENTRY_FILE)
 
 
 @pytest.fixture
 def stand_in(tmp_path):
     """HPS with the tables as they were written."""
     trained = save_tables(tmp_path / "checkpoints", VALUES)
-    files.write_tables(trained, sizes(VALUES), tmp_path)
+    hps_files.write_tables(trained, sizes(VALUES), tmp_path)
     write_entry(tmp_path, "m_sparse", str(tmp_path))
-    files.update_ps_json(tmp_path)
+    hps_files.update_ps_json(tmp_path)
     return HpsStandIn(tmp_path / "ps.json", "m_sparse")
 
 
@@ -149,11 +149,11 @@ def entries(repository) -> dict:
 
 def test_shared_ps_json(tmp_path):
     """Updates replace an entry, drop that of a removed model, and keep foreign content."""
-    files.update_ps_json(tmp_path)
+    hps_files.update_ps_json(tmp_path)
     assert list(tmp_path.iterdir()) == [], "no model of HPS, no file"
     for model in ("b", "a"):
         write_entry(tmp_path, model, f"/models/{model}/1")
-        files.update_ps_json(tmp_path)
+        hps_files.update_ps_json(tmp_path)
     assert list(entries(tmp_path)) == ["a", "b"]
     content = json.loads((tmp_path / "ps.json").read_text())
     assert content["supportlonglong"] is True
@@ -163,7 +163,7 @@ def test_shared_ps_json(tmp_path):
     (tmp_path / "ps.json").write_text(json.dumps(content))
     write_entry(tmp_path, "a", "/served/a/1", cache_share=0.75)
     shutil.rmtree(tmp_path / "b")
-    files.update_ps_json(tmp_path)
+    hps_files.update_ps_json(tmp_path)
     result = entries(tmp_path)
     assert list(result) == ["c", "a"] and result["c"] == theirs
     assert result["a"]["gpucacheper"] == 0.75
@@ -180,7 +180,7 @@ def test_concurrent_deployments(tmp_path):
         for model in (f"m{number}", f"n{number}"):
             write_entry(tmp_path, model, f"/models/{model}/1")
             (tmp_path / model).rename(repository / model)  # in one step, as for all models
-            files.update_ps_json(repository)
+            hps_files.update_ps_json(repository)
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(deployed, range(8)))
@@ -191,7 +191,7 @@ def test_concurrent_deployments(tmp_path):
 def test_invalid_ps_json(text, tmp_path):
     (tmp_path / "ps.json").write_bytes(text.encode("latin1"))
     with pytest.raises(ValueError, match=r"ps\.json is not a configuration of HPS, .* move it aw"):
-        files.read_ps_json(tmp_path)
+        hps_files.read_ps_json(tmp_path)
 
 
 def dense_part() -> SimpleNamespace:
@@ -225,7 +225,7 @@ def test_corrupt_checkpoint(tmp_path):
     with pytest.raises(
         DamagedCheckpoint, match=r"item\.npy is missing or damaged: the checksum differs"
     ):
-        files.write_tables(trained, sizes(VALUES), tmp_path)
+        hps_files.write_tables(trained, sizes(VALUES), tmp_path)
 
 
 def test_keys_model(tmp_path, triton_model):  # noqa: F811

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deployment.serving.interface import ServedTensor
-from deployment.triton.config import GPU, Batching, Instances, model_config
+from deployment.triton.config_pbtxt import GPU, Batching, Instances, model_config
 from deployment.triton.tensorrt import can_build, shapes, write_dense_model
 from tests.deployment.triton.written_config import read_config
 

@@ -9,7 +9,7 @@ from tritonclient.grpc.model_config_pb2 import (
 )
 
 from deployment.serving.interface import ServedTensor
-from deployment.triton.config import Batching, Instances, model_config, write_config
+from deployment.triton.config_pbtxt import Batching, Instances, model_config, write_config
 from tests.deployment.triton.written_config import read_config
 
 NUMERICAL = ServedTensor("numerical_features", "float32", (13,))

@@ -18,7 +18,7 @@ from embedding_testing.plans import plan_of
 
 import config as configuration
 from dataloading.synthetic.rows import synthetic_spec
-from recipes.ranking import model as ranking
+from recipes.ranking import shape as ranking
 from recipes.registry import DLRM
 
 

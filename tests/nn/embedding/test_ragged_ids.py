@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from dataloading.pipeline.batch import Batch, Inputs, RaggedIds
-from nn.ctr.config import CTRConfig
 from nn.ctr.model import CTRModel
+from nn.ctr.sizes import CTRConfig
 from nn.optim import optimizers
 from nn.train.losses import binary_cross_entropy
 from nn.train.trainer import Trainer

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from nn.layers.dense import MLP, Dense
+from nn.layers.fully_connected import MLP, Dense
 from nn.train.losses import binary_cross_entropy
 
 

@@ -8,7 +8,7 @@ from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from nn.metrics.evaluator import ClickEvaluator
 from nn.metrics.importance import permutation_importance
-from training.importance import table
+from training.importance_report import table
 
 
 def first_numerical(inputs):

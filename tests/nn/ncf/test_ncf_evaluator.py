@@ -11,7 +11,7 @@ from embedding_testing.fake_world import run_threads
 from dataloading.pipeline.batch import Batch, InteractionInputs
 from dataloading.pipeline.shuffle import share_of_rank
 from nn.metrics.classification import NonFiniteScores
-from nn.ncf.evaluator import HitRateEvaluator
+from nn.ncf.candidate_evaluator import HitRateEvaluator
 from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
 
 

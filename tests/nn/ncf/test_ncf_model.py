@@ -14,15 +14,15 @@ from embedding_testing.plans import plan_of
 from dataloading.pipeline.batch import Batch, InteractionInputs
 from nn.embedding_model import dense_bytes
 from nn.ncf import tower
-from nn.ncf.config import (
+from nn.ncf.model import NCFModel, ncf_loss
+from nn.ncf.relu_dropout import ReluDropout
+from nn.ncf.sizes import (
     GMF,
     MLP,
     NEUMF,
     NCFConfig,
     embedding_tables,
 )
-from nn.ncf.dropout import ReluDropout
-from nn.ncf.model import NCFModel, ncf_loss
 from nn.ncf.tower import product_over_batch
 from nn.optim.optimizers import create
 

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from dataloading.pipeline.batch import InteractionInputs
-from nn.ncf.config import NCFConfig
 from nn.ncf.model import NCFModel
+from nn.ncf.sizes import NCFConfig
 
 
 @pytest.mark.parametrize("model_type", ["gmf", "mlp", "neumf"])

@@ -4,8 +4,8 @@ import numpy as np
 import tensorflow as tf
 
 from dataloading.pipeline.batch import Batch, SequenceInputs
-from nn.sequence.config import SequenceModelConfig
 from nn.sequence.model import SequenceModel
+from nn.sequence.sizes import SequenceModelConfig
 from tests.nn.sequence.sequence_reference import Reference, Sample
 
 USERS, ITEMS, CATEGORIES = 9, 30, 4

@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 
 from dataloading.pipeline.batch import SequenceInputs
-from nn.sequence.candidates import CandidateScorer
-from nn.sequence.config import SequenceModelConfig
+from nn.sequence.candidate_logits import CandidateScorer
 from nn.sequence.model import SequenceModel
+from nn.sequence.sizes import SequenceModelConfig
 
 ITEMS, CATEGORIES, LENGTH = 30, 5, 7
 SHAPES = [

@@ -1,6 +1,6 @@
 import pytest
 
-from nn.sequence.config import SequenceModelConfig, embedding_tables, hotnesses
+from nn.sequence.sizes import SequenceModelConfig, embedding_tables, hotnesses
 from tests.nn.sequence.sequence_rows import a_config
 
 

@@ -15,9 +15,9 @@ from nn.sequence.attention import (
     masked_softmax,
 )
 from nn.sequence.dien import AuxiliaryOutputs, InterestEvolution
+from nn.sequence.long_history import LongHistory, hard_search, most_recent, select_top
 from nn.sequence.loss import auxiliary_loss
 from nn.sequence.mlp import Classifier, PReLU
-from nn.sequence.search import LongHistory, hard_search, most_recent, select_top
 
 YES, NO = True, False
 

@@ -9,9 +9,9 @@ from embedding_testing.plans import plan_of
 
 from nn.embedding_model import dense_bytes
 from nn.optim.optimizers import create
-from nn.sequence.config import embedding_tables, hotnesses
 from nn.sequence.loss import sequence_loss
 from nn.sequence.model import SequenceModel
+from nn.sequence.sizes import embedding_tables, hotnesses
 from tests.nn.sequence.sequence_reference import Sample, log_loss
 from tests.nn.sequence.sequence_rows import KINDS, a_config, a_model, reference_of, rows, samples_of
 

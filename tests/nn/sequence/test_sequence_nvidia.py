@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from distributed_embeddings.keras import keras
 
-from nn.keras import keras
 from nn.layers.dropout import DropoutPlace
 from nn.optim.optimizers import create
 from nn.sequence import nvidia

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 import config as configuration
-from nn.ctr.config import CTRConfig, embedding_tables
 from nn.ctr.model import CTRModel
+from nn.ctr.sizes import CTRConfig, embedding_tables
 from nn.train.losses import click_loss
 
 EDGES = [[0, 1, 2], [0, 1, 3, 5, 6], [-1, 1]]

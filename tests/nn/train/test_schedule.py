@@ -1,7 +1,7 @@
 import pytest
 import tensorflow as tf
 
-from nn.optim.schedule import WarmupPolynomialDecay
+from nn.optim.learning_rate import WarmupPolynomialDecay
 
 SCHEDULE = WarmupPolynomialDecay(8.0, warmup_steps=4, decay_start_step=10, decay_steps=4)
 

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from nn.ctr.config import CTRConfig
 from nn.ctr.model import CTRModel
+from nn.ctr.sizes import CTRConfig
 from nn.optim import optimizers
-from nn.optim.schedule import WarmupPolynomialDecay
+from nn.optim.learning_rate import WarmupPolynomialDecay
 from nn.train.accumulation import AccumulatingTrainer
 from nn.train.losses import binary_cross_entropy
 from nn.train.trainer import Trainer

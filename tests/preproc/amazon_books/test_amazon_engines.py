@@ -12,14 +12,14 @@ import pytest
 import yaml
 
 from preproc.amazon_books.engines import nvtabular_engine
-from preproc.amazon_books.engines.numbering import number_log
+from preproc.amazon_books.engines.encoded_events import number_log
 from preproc.amazon_books.engines.nvtabular_engine import AmazonNVTabularEngine
 from preproc.amazon_books.generate_reviews import ReviewSizes, generate
 from preproc.amazon_books.logs.event_log import EventLog, FeatureTable
 from preproc.amazon_books.options import AmazonOptions
 from preproc.amazon_books.prepare import prepare
 from preproc.engines.open_engine import open_engine
-from preproc.sources.chunk import SourceChunk
+from preproc.sources.column_chunk import SourceChunk
 from tests.preproc.amazon_books.amazon_reference import ordered
 from tests.preproc.contents import contents
 from tests.preproc.criteo.test_spark_runs import FEW_TASKS, QUICK_JAVA

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from preproc.amazon_books import samples
-from preproc.amazon_books.engines.interface import NumberedLog
+from preproc.amazon_books.engines.numbered_events import NumberedLog
 from preproc.amazon_books.samples import ColumnNames, spec_of, write_events, write_split
 
 

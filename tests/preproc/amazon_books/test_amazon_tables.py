@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataloading.spec.feature_spec import FeatureSpec
-from preproc.amazon_books.logs.tables import read_tables
+from preproc.amazon_books.logs.own_tables import read_tables
 from preproc.amazon_books.options import parse
 from preproc.amazon_books.prepare import prepare
 from preproc.engines.open_engine import open_engine

@@ -8,7 +8,7 @@ from preproc.checks.report import NOTE, PASSED, WARNING
 from preproc.checks.scale import chosen_scales, requested_scale, unscaled_numbers
 from preproc.checks.telling_columns import is_constant
 from preproc.encoding.encoder import Encoder
-from preproc.fitting.scale import Scale
+from preproc.fitting.transformation import Scale
 from tests.preproc.transcode.test_transcode import changed, raw, run
 from tests.preproc.transcode.test_transcode_file import spec_of
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
+from preproc.criteo.engines.single_machine import CriteoDuckDBEngine
 from preproc.criteo.log_files import find_log_files, parse_days
 from preproc.criteo.options import CriteoOptions, parse
 from preproc.criteo.output.splits import Split, split_by_day, split_by_fraction
 from preproc.criteo.prepare import prepare
-from preproc.engines.memory import parse_bytes
+from preproc.engines.size_flags import parse_bytes
 from tests.preproc.criteo import criteo_reference as reference
 
 GOOD = reference.line(1, {0: 4}, {0: "aa"})

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from preproc.criteo import raw_lines
-from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
+from preproc.criteo.engines.single_machine import CriteoDuckDBEngine
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.raw_lines import (
     MAX_LINE_BYTES,

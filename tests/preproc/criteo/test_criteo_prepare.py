@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from preproc.criteo.encodings import number_encodings
+from preproc.criteo.column_encodings import number_encodings
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.options import CriteoOptions, parse_thresholds
 from preproc.criteo.prepare import prepare
 from preproc.encoding.encoder import Encoder
-from preproc.engines.memory import parse_bytes
+from preproc.engines.size_flags import parse_bytes
 from tests.preproc.criteo import criteo_reference as reference
 
 KAGGLE = Path(__file__).parents[3].parent / "shared" / "data" / "criteo_kaggle"

@@ -14,7 +14,7 @@ from dataloading.spec.feature_spec import FeatureSpec
 from preproc.criteo import prepare as criteo
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.multi_hot import __main__ as multi_hot
-from preproc.criteo.multi_hot import prepare, tables
+from preproc.criteo.multi_hot import id_tables, prepare
 from preproc.criteo.options import CriteoOptions
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.extension import DISTRIBUTIONS
@@ -70,7 +70,7 @@ def test_tables(tmp_path, distribution):
     for feature, expected in enumerate(reference_tables(distribution)):
         path = tmp_path / str(feature)
         shape = (CARDINALITIES[feature], HOTNESS[feature] - 1)
-        state = tables.draw_table(path, *shape, distribution, state, drawn_ids=7)
+        state = id_tables.draw_table(path, *shape, distribution, state, drawn_ids=7)
         state = json.loads(json.dumps(state))  # as it is kept between runs
         assert np.array_equal(np.fromfile(path, np.int32).reshape(shape), expected)
 
@@ -81,7 +81,7 @@ def test_tables(tmp_path, distribution):
 def test_extended_ids(one_hot, tmp_path, monkeypatch, distribution, is_large):
     """Also of a table larger than the memory, which is read in order."""
     if is_large:
-        monkeypatch.setattr(tables.os, "sysconf", lambda name: 1)
+        monkeypatch.setattr(id_tables.os, "sysconf", lambda name: 1)
     assert run(one_hot, tmp_path / "m", f"--distribution={distribution}") == 0
     for feature, table in enumerate(reference_tables(distribution)):
         for split, rows in SPLITS.items():

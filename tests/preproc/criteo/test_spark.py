@@ -17,9 +17,9 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from preproc.criteo.engines import open_engine, parts
-from preproc.criteo.engines.interface import CategoricalColumn, DayFile
-from preproc.criteo.engines.spark import engine as spark_engine
-from preproc.criteo.engines.spark.engine import SparkEngine
+from preproc.criteo.engines.engine_interface import CategoricalColumn, DayFile
+from preproc.criteo.engines.spark import spark_engine as spark_engine
+from preproc.criteo.engines.spark.spark_engine import SparkEngine
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import SplitLayout
 from preproc.criteo.output.data_set import categorical_files, numerical_files
@@ -366,7 +366,7 @@ def test_packages_of_the_container(root, run_script):
     done = run_script(
         "-c",
         "import sys; before = set(sys.modules); from importlib.metadata import *\n"
-        "import duckdb, preproc.criteo.__main__, preproc.criteo.engines.spark.engine\n"
+        "import duckdb, preproc.criteo.__main__, preproc.criteo.engines.spark.spark_engine\n"
         "owners, new = packages_distributions(), set(sys.modules) - before\n"
         "print(*{owner for name in new for owner in owners.get(name, ())})",
     )

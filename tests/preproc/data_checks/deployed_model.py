@@ -18,7 +18,7 @@ from deployment.serving.interface import (
     ServedTable,
     ServedTensor,
 )
-from deployment.serving.raw.columns import raw_columns
+from deployment.serving.raw.input_columns import raw_columns
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import IdEncoding, Label
 

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from preproc.encoding import folder
+from preproc.encoding import encoder_folder
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.numbers import NUM_BINS, Number, bin_edges
 from preproc.encoding.profile import ColumnProfile
@@ -17,7 +17,7 @@ def edges(tmp_path, number, profile, features=("x",), hotnesses=(1,)):
     ids = pa.array(["a"]), pa.array([3], pa.int64())
     item = Vocabulary(name="item", column="item", values=ids[0], counts=ids[1], dtype="int8")
     Encoder((number, item), profile=profile).save(tmp_path / "encoder")
-    content = folder.read(tmp_path / "encoder", has_values=False)
+    content = encoder_folder.read(tmp_path / "encoder", has_values=False)
     return bin_edges(content.features, content.profile, features, hotnesses)
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from preproc.encoding import columns
-from preproc.encoding.columns import InvalidValue, plain
+from preproc.encoding import arrow_columns
+from preproc.encoding.arrow_columns import InvalidValue, plain
 
-MISSING = pa.array(columns.MISSING_VALUES)
+MISSING = pa.array(arrow_columns.MISSING_VALUES)
 NAN = float("nan")
 TEXTS = pa.array(["a", None, "b"])
 
@@ -55,7 +55,7 @@ def test_plain_values():
     ],
 )
 def test_texts(values, expected):
-    assert columns.texts(values, MISSING).to_pylist() == expected
+    assert arrow_columns.texts(values, MISSING).to_pylist() == expected
 
 
 @pytest.mark.parametrize(
@@ -70,14 +70,14 @@ def test_texts(values, expected):
 )
 def test_invalid_texts(values, index, message):
     with pytest.raises(InvalidValue) as error:
-        columns.texts(values, MISSING)
+        arrow_columns.texts(values, MISSING)
     assert (error.value.index, error.value.found) == (index, message)
 
 
 def test_integer_texts():
     texts = pa.array(["7.0", "+7.", "-3.000", "007", "1.5", "v1.0", "7.0.0", None])
     expected = ["7", "+7", "-3", "007", "1.5", "v1.0", "7.0.0", None]
-    assert columns.integer_texts(texts).to_pylist() == expected
+    assert arrow_columns.integer_texts(texts).to_pylist() == expected
 
 
 @pytest.mark.parametrize(
@@ -96,14 +96,14 @@ def test_integer_texts():
     ],
 )
 def test_numbers(values, expected):
-    np.testing.assert_array_equal(columns.numbers(values, MISSING), expected)
+    np.testing.assert_array_equal(arrow_columns.numbers(values, MISSING), expected)
 
 
 def test_infinity_as_missing_value():
     """Any infinite number, as text or not."""
     missing = pa.array(["", "inf"])
     for values in (["1", "-Infinity", "inf"], [1.0, -np.inf, np.inf]):
-        numbers = columns.numbers(pa.array(values), missing)
+        numbers = arrow_columns.numbers(pa.array(values), missing)
         np.testing.assert_array_equal(numbers, [1, np.nan, np.nan])
 
 
@@ -111,18 +111,18 @@ def test_infinity_as_missing_value():
     ("text", "rule"),
     [
         *((text, "a number") for text in ("x", "0x10", "1_0", "1,5", "1e", ".", "NAN", "1 2", "١")),
-        *((text, columns._FINITE) for text in ("inf", "1e999")),
+        *((text, arrow_columns._FINITE) for text in ("inf", "1e999")),
     ],
 )
 def test_invalid_numbers(text, rule):
     with pytest.raises(InvalidValue) as error:
-        columns.numbers(pa.array(["1", None, text]), MISSING)
+        arrow_columns.numbers(pa.array(["1", None, text]), MISSING)
     assert (error.value.index, error.value.found, error.value.rule) == (2, repr(text), rule)
 
 
 def test_numbers_of_another_type():
     with pytest.raises(InvalidValue, match=r"a column of date32\[day\]"):
-        columns.numbers(pa.array([0], pa.date32()), MISSING)
+        arrow_columns.numbers(pa.array([0], pa.date32()), MISSING)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_numbers_of_another_type():
     ids=str,
 )
 def test_integers(values):
-    ids, is_missing = columns.integers(values, MISSING)
+    ids, is_missing = arrow_columns.integers(values, MISSING)
     assert (ids.tolist(), is_missing.tolist()) == ([7, -3, 4, 0], [False, False, False, True])
 
 
@@ -153,5 +153,5 @@ def test_integers(values):
 )
 def test_invalid_integers(values, index):
     with pytest.raises(InvalidValue) as error:
-        columns.integers(values, MISSING)
+        arrow_columns.integers(values, MISSING)
     assert error.value.index == index

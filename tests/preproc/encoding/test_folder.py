@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from preproc.encoding import folder
+from preproc.encoding import encoder_folder
 from preproc.encoding.encoder import Encoder, EncodingError
 from preproc.encoding.encodings import HashBuckets, Identity, Label
 from preproc.encoding.numbers import Bins, Number
@@ -49,8 +49,8 @@ def test_round_trip(tmp_path):
         loaded.digest == saved.digest == json.loads((path / "encoder.json").read_text())["digest"]
     )
     assert [file.name for file in (path / "vocabulary").iterdir()] == ["user%2Fid%20%C3%A4.parquet"]
-    assert folder.vocabulary_file(path, NAME).is_file()
-    table = pq.ParquetFile(folder.vocabulary_file(path, NAME)).read()
+    assert encoder_folder.vocabulary_file(path, NAME).is_file()
+    table = pq.ParquetFile(encoder_folder.vocabulary_file(path, NAME)).read()
     assert table.schema.names == ["value", "count", "last_seen", "previous_id"]
 
 
@@ -104,12 +104,12 @@ def test_stored_vocabularies(tmp_path):
     counts = pa.array(range(len(values), 0, -1), pa.int64())
     fitted = Vocabulary(name=NAME, column="c", values=values, counts=counts, threshold=2)
     prototype = dataclasses.replace(fitted, values=values[:0], counts=counts[:0])
-    file = folder.vocabulary_file(tmp_path, NAME)
+    file = encoder_folder.vocabulary_file(tmp_path, NAME)
     file.parent.mkdir()
     table = pa.table({"value": values, "count": counts})
     pq.write_table(table, file, row_group_size=7000, compression="zstd")
     features = (*encoder().features[1:], prototype)
-    digest = folder.complete(tmp_path, features, ("",), {})
+    digest = encoder_folder.complete(tmp_path, features, ("",), {})
     loaded = Encoder.load(tmp_path)
     assert loaded == Encoder((*features[:-1], fitted), ("",))
     assert loaded.digest == digest
@@ -149,7 +149,9 @@ def write(name, content):
 
 
 def replace_vocabulary(**columns):
-    return lambda path: pq.write_table(pa.table(columns), folder.vocabulary_file(path, NAME))
+    return lambda path: pq.write_table(
+        pa.table(columns), encoder_folder.vocabulary_file(path, NAME)
+    )
 
 
 @pytest.mark.parametrize(

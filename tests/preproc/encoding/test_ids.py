@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from preproc.encoding.columns import InvalidValue
+from preproc.encoding.arrow_columns import InvalidValue
 from preproc.encoding.encodings import HashBuckets, Identity
 from preproc.encoding.vocabulary import Vocabulary
 

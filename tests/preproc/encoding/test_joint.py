@@ -8,9 +8,9 @@ import pytest
 
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.joint import JointEncoder, PackedTexts, Texts
-from preproc.encoding.lookup import JointIndex, TextIndex
 from preproc.encoding.numbers import Number
 from preproc.encoding.vocabulary import Vocabulary
+from preproc.encoding.vocabulary_lookup import JointIndex, TextIndex
 
 LONG = ["a" * n for n in (7, 8, 9, 16, 17, 300)]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from preproc.encoding.columns import InvalidValue, label_key
+from preproc.encoding.arrow_columns import InvalidValue, label_key
 from preproc.encoding.encodings import Label, known_meanings
 
 

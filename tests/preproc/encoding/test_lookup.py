@@ -5,8 +5,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from preproc.encoding import lookup
-from preproc.encoding.lookup import TextIndex
+from preproc.encoding import vocabulary_lookup
+from preproc.encoding.vocabulary_lookup import TextIndex
 
 VALUES = ["", "a", "ab", "abcdefgh", "abcdefghi", "abcdefgh\0", "\u00e4" * 20, "x" * 100]
 OTHERS = [None, "\0", "A", "abcdefgi", "abcdefgh\0\0", "x" * 99, "x" * 101, "y" * 5000]
@@ -45,12 +45,12 @@ def test_repeated_value():
 
 def test_equal_hashes(monkeypatch):
     """Other texts with the hash of a value are not found; values with equal hashes get others."""
-    hashes = lookup._hashes
+    hashes = vocabulary_lookup._hashes
 
     def weak(texts, longest, seed):
         return hashes(texts, longest, seed) if seed == 2 else np.zeros(len(texts), np.uint64)
 
-    monkeypatch.setattr(lookup, "_hashes", weak)
+    monkeypatch.setattr(vocabulary_lookup, "_hashes", weak)
     assert TextIndex(pa.array(["a"])).find(pa.array(["b", "a"] * 10)).tolist() == [-1, 0] * 10
     index = TextIndex(pa.array(["a", "b"]))
     assert index.find(pa.array(["b", "c", "a"] * 10)).tolist() == [1, -1, 0] * 10

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from preproc.encoding.columns import InvalidValue
+from preproc.encoding.arrow_columns import InvalidValue
 from preproc.encoding.numbers import Bins, Number
 
 

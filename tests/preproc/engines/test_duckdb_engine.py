@@ -11,8 +11,8 @@ import pytest
 from ibis import _
 
 from preproc.engines.engine import PART, ROW, has_row_order
-from preproc.sources.chunk import SourceChunk
-from preproc.sources.files import find_table
+from preproc.sources.column_chunk import SourceChunk
+from preproc.sources.part_files import find_table
 from tests.preproc.engines import text_cases
 from tests.preproc.engines.tables import numbered, rows, write
 

@@ -8,7 +8,7 @@ import pytest
 from ibis import _
 
 from preproc.engines.open_engine import open_engine
-from preproc.sources.files import find_table
+from preproc.sources.part_files import find_table
 from tests.preproc.engines.tables import check_row_numbers, numbered, row_numbers, write
 from tests.spark_cluster import spark_cluster
 

@@ -9,7 +9,7 @@ import pytest
 from preproc.engines.spark.staged_rows import StageResult, StageRows, StageText, split_from_json
 from preproc.engines.spark.tasks import RunToken, record_batch
 from preproc.engines.text_tables import TextFormat, text_format
-from preproc.sources.files import csv_columns, find_table
+from preproc.sources.part_files import csv_columns, find_table
 from tests.preproc.engines import text_cases
 from tests.preproc.engines.tables import write
 

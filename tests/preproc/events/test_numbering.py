@@ -8,7 +8,7 @@ import pytest
 from preproc.engines.engine import ROW
 from preproc.engines.open_engine import open_engine
 from preproc.events.numbering import number
-from preproc.sources.chunk import SourceChunk
+from preproc.sources.column_chunk import SourceChunk
 
 
 def numbered(folder, columns, min_events, memory_limit_bytes=1 << 30):

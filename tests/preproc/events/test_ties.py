@@ -6,13 +6,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from preproc.checks.equal_times import TiedEvents
 from preproc.checks.report import NOTE, PASSED
-from preproc.checks.ties import TiedEvents
 from preproc.engines.engine import ROW
 from preproc.engines.open_engine import open_engine
 from preproc.events import ties
 from preproc.events.ties import order_ties
-from preproc.sources.chunk import SourceChunk
+from preproc.sources.column_chunk import SourceChunk
 from tests.preproc.events.hashed_rows import hashed_row
 
 SPARK = pytest.param("spark", marks=pytest.mark.engines("pyspark"))

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from preproc.engines.open_engine import open_engine
-from preproc.sources.files import find_table
+from preproc.sources.part_files import find_table
 
 
 @pytest.fixture(scope="module")

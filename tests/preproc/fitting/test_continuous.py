@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from preproc.encoding.columns import MISSING_VALUES
+from preproc.encoding.arrow_columns import MISSING_VALUES
 from preproc.engines.engine import ROW
 from preproc.fitting import continuous
 from preproc.fitting.continuous import continuous_columns, continuous_facts, sample_of

@@ -6,7 +6,7 @@ import itertools
 import pyarrow as pa
 import pytest
 
-from preproc.encoding.columns import MISSING_VALUES
+from preproc.encoding.arrow_columns import MISSING_VALUES
 from preproc.fitting.infer import IDS, NUMBERS, OTHER, column_facts, count_values
 
 NAMES = itertools.count()

@@ -7,7 +7,7 @@ import pytest
 
 from preproc.encoding.encodings import Label
 from preproc.fitting.whole_numbers import choose, measure
-from preproc.transcode.raw.tables import RawTables
+from preproc.transcode.raw.raw_tables import RawTables
 from tests.preproc.transcode.test_transcode_file import run, spec_of
 
 NUM_ROWS = 6000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from preproc.encoding.columns import MISSING_VALUES
+from preproc.encoding.arrow_columns import MISSING_VALUES
 from preproc.fitting.infer import NUMBERS, column_facts, count_values
 from preproc.fitting.near_numbers import INFINITY, plain_number, refuse_near_numbers
 

@@ -5,7 +5,7 @@ import pytest
 
 from preproc.encoding.numbers import signed_log
 from preproc.fitting.distribution import Moments
-from preproc.fitting.scale import AUTO, LOG, NUM_STEPS, QUANTILE, STANDARDIZE, scale_of
+from preproc.fitting.transformation import AUTO, LOG, NUM_STEPS, QUANTILE, STANDARDIZE, scale_of
 
 NUM_ROWS = 20_000
 RNG = np.random.default_rng(0)

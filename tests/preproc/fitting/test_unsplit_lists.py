@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from preproc.encoding.columns import MISSING_VALUES
+from preproc.encoding.arrow_columns import MISSING_VALUES
 from preproc.fitting.infer import column_facts, count_values
 
 NAMES = itertools.count()

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from preproc.sources.chunk import SourceChunk
-from preproc.sources.files import csv_columns, file_type, find_table, partition_values
+from preproc.sources.column_chunk import SourceChunk
+from preproc.sources.part_files import csv_columns, file_type, find_table, partition_values
 
 
 def write(tmp_path, files):

@@ -10,14 +10,14 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from preproc.encoding.columns import MISSING_VALUES
+from preproc.encoding.arrow_columns import MISSING_VALUES
 from preproc.encoding.encodings import Label
 from preproc.engines.open_engine import open_engine
-from preproc.fitting.labels import label_number
-from preproc.sources.files import find_table
-from preproc.transcode.arguments import parse
+from preproc.fitting.label_expression import label_number
+from preproc.sources.part_files import find_table
 from preproc.transcode.raw.labels import fit_label
-from preproc.transcode.raw.tables import RawTables
+from preproc.transcode.raw.raw_tables import RawTables
+from preproc.transcode.transcode_flags import parse
 
 PATTERN = [0, 0, 1, 0, 1]
 ROWS = 100

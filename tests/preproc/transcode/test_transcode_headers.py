@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from deployment.predict.rows import open_rows
+from deployment.predict.source_rows import open_rows
 from preproc.encoding.encoder import Encoder
 from tests.preproc.transcode.test_transcode import run, stored
 

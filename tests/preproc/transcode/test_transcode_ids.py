@@ -9,7 +9,7 @@ import pytest
 from dataloading.spec.data_checks import read_findings
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.checks.unknown_values import is_far_above
-from preproc.encoding.columns import MISSING_VALUES
+from preproc.encoding.arrow_columns import MISSING_VALUES
 from preproc.encoding.encoder import Encoder
 from preproc.fitting.fit import automatic_threshold
 from tests.preproc.transcode.test_transcode import SPEC, changed, parquet_spec, raw, run, stored

@@ -12,7 +12,7 @@ from dataloading.synthetic.rows import synthetic_spec
 from recipes.baseline.fitted import constant, popularity, scores_of
 from recipes.baseline.gradient_boosting import _matrix, gradient_boosting
 from recipes.baseline.logistic import STRENGTHS, _encoder, logistic_regression
-from recipes.baseline.rows import ClickRows, ClickSplit, read_fitting_rows
+from recipes.baseline.sample_arrays import ClickRows, ClickSplit, read_fitting_rows
 
 
 def click_rows(labels, ids=None, numbers=None, bags=None, cardinality=4):

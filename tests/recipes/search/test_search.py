@@ -18,7 +18,7 @@ from dataloading.synthetic.dataset import write_dataset
 from dataloading.synthetic.rows import synthetic_spec
 from recipes.registry import DLRM
 from recipes.search import __main__ as command
-from recipes.search import worker
+from recipes.search import trial_worker
 from recipes.search.search import Search, check
 from recipes.search.space import parse_parameters
 from tests.recipes.test_entry_scripts import in_process
@@ -105,26 +105,26 @@ def test_values_of_two_parameters(data, tmp_path):
 def test_messages_of_a_worker(data, tmp_path):
     """A complete trial, one that the search stops, one that diverges and one with wrong flags."""
     ours, theirs = Pipe()
-    thread = threading.Thread(target=worker.work, args=(theirs, "dlrm"))
+    thread = threading.Thread(target=trial_worker.work, args=(theirs, "dlrm"))
     thread.start()
     flags = [f"--dataset_path={data}", *TINY, "--epochs=2", "--seed=1"]
 
     def messages(name, answer, *more):
         ours.send(([*flags, *more], str(tmp_path / name)))
         received = [ours.recv()]
-        while received[-1][0] == worker.EVALUATION:
+        while received[-1][0] == trial_worker.EVALUATION:
             ours.send(answer)
             received.append(ours.recv())
         return received
 
     *evaluations, end = messages("done", True)
-    assert len(evaluations) == 2 and end == (worker.DONE, None)
+    assert len(evaluations) == 2 and end == (trial_worker.DONE, None)
     assert all(0.5 < metric < 1 for _, metric in evaluations)
-    assert messages("stopped", False) == [evaluations[0], (worker.STOPPED, None)]
-    assert messages("diverged", True, "--learning_rate=1e30")[-1][0] == worker.DIVERGED
+    assert messages("stopped", False) == [evaluations[0], (trial_worker.STOPPED, None)]
+    assert messages("diverged", True, "--learning_rate=1e30")[-1][0] == trial_worker.DIVERGED
     (failure,) = messages("wrong", True, "--embedding_dim=9")
-    assert failure[0] == worker.FAILED and "bottom_mlp_dims" in failure[1]
-    assert "summary" in (tmp_path / "done" / worker.OUTPUT).read_text()
+    assert failure[0] == trial_worker.FAILED and "bottom_mlp_dims" in failure[1]
+    assert "summary" in (tmp_path / "done" / trial_worker.OUTPUT).read_text()
     ours.close()
     thread.join()
 

@@ -17,11 +17,11 @@ from embedding_testing.fake_world import run_threads
 from embedding_testing.tables import whole_table
 
 from runtime import checkpoint
-from runtime.checkpoint import Folder, VariableWeight, files, weight, writer
+from runtime.checkpoint import Folder, VariableWeight, files, part_writer, weight
+from runtime.checkpoint.part_writer import Writer
 from runtime.checkpoint.resume import Request, find
 from runtime.checkpoint.saver import Saver
 from runtime.checkpoint.weight import matrix_of
-from runtime.checkpoint.writer import Writer
 from runtime.cluster.heartbeat import Heartbeat, StragglerBarrier
 from tests.runtime.checkpoint.array_weights import save
 
@@ -200,7 +200,7 @@ def test_full_disk(tmp_path, monkeypatch, where):
     def opened(file, mode="r"):
         return open("/dev/full", "wb") if str(file).endswith(where) else open(file, mode)
 
-    for module in (files, writer):
+    for module in (files, part_writer):
         monkeypatch.setattr(module, "open", opened, raising=False)
     message = "--save_checkpoint_path .*: No space left on device; the model was not saved"
     with pytest.raises(ValueError, match=message):
@@ -287,8 +287,8 @@ def test_lock_of_a_killed_process(tmp_path, root):
 def test_background_writing(tmp_path, monkeypatch):
     """`save` returns when all is copied out; what changes then is not in the checkpoint."""
     gate = threading.Event()
-    original = writer.sync_file
-    monkeypatch.setattr(writer, "sync_file", lambda file: (gate.wait(300), original(file)))
+    original = part_writer.sync_file
+    monkeypatch.setattr(part_writer, "sync_file", lambda file: (gate.wait(300), original(file)))
     weights = some_weights(1.0)
     taken = Folder(tmp_path)
     taken.acquire()
@@ -310,7 +310,7 @@ def test_background_writing(tmp_path, monkeypatch):
 
 def test_memory_limit_of_unwritten_blocks(tmp_path, monkeypatch):
     """With a writer that stands still the copying stops at the bound."""
-    for module in (files, writer):
+    for module in (files, part_writer):
         monkeypatch.setattr(module, "BLOCK_BYTES", 12288)
     gate, read = threading.Event(), []
     run = Writer.run

@@ -12,7 +12,7 @@ from distributed_embeddings.seeds import derive_seed
 
 from config import DeviceConfig
 from runtime.cluster import distributed, launcher
-from runtime.cluster.failure.client import AbsentRanks
+from runtime.cluster.failure.connection import AbsentRanks
 from runtime.hardware import device
 from runtime.hardware.gpu import Gpu
 from training import device_setup

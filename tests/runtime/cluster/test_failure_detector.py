@@ -12,8 +12,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from runtime.cluster.failure import client, monitor, stack_sample
-from runtime.cluster.failure.client import AbsentRanks, FailureClient
+from runtime.cluster.failure import connection as client
+from runtime.cluster.failure import monitor, stack_sample
+from runtime.cluster.failure.connection import AbsentRanks, FailureClient
 from runtime.cluster.failure.monitor import FailureMonitor
 from runtime.cluster.failure.stack_sample import StackSample
 

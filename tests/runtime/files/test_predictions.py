@@ -12,7 +12,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from runtime.files import tables
+from runtime.files import column_files
 from runtime.files.predictions import check_writable, open_predictions
 
 ENDINGS = [".parquet", ".csv", ".npy"]
@@ -21,7 +21,7 @@ ENDINGS = [".parquet", ".csv", ".npy"]
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Groups of 1,000 rows."""
-    monkeypatch.setattr(tables, "GROUP_ROWS", 1000)
+    monkeypatch.setattr(column_files, "GROUP_ROWS", 1000)
 
 
 def scores_of(num_rows: int) -> np.ndarray:
@@ -109,7 +109,7 @@ FIELDS = [("user", pyarrow.string()), ("tags", pyarrow.list_(pyarrow.int64()))]
 
 @pytest.mark.parametrize("size", [5, 3])
 def test_kept_columns(tmp_path, size, monkeypatch):
-    monkeypatch.setattr(tables, "GROUP_BYTES", 1)
+    monkeypatch.setattr(column_files, "GROUP_BYTES", 1)
     scores = scores_of(5)
     for name in ("a.csv", "a.parquet"):
         with open_predictions(tmp_path / name, 5, fields=FIELDS) as writer:

@@ -17,7 +17,7 @@ from absl import app, flags, logging
 from distributed_embeddings import planner
 from distributed_embeddings.collectives import World, current
 from distributed_embeddings.keras import keras
-from distributed_embeddings.planner.report import format_bytes
+from distributed_embeddings.planner.plan_text import format_bytes
 from distributed_embeddings.python.layers import dist_model_parallel as dmp
 from model_sizes import MODELS, ModelSizes
 from synthetic_models import SyntheticBatches, SyntheticModel

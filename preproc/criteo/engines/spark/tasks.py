@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 from preproc.criteo.engines.parts import RowGroup, new_part
-from preproc.criteo.engines.spark.records import RecordFiles
+from preproc.criteo.engines.single_machine import CriteoDuckDBEngine
+from preproc.criteo.engines.spark.shuffled_rows import RecordFiles
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.encoded_files import EncodedFiles
 from preproc.engines.spark.tasks import RunToken, local_folder, numbers, record_batch, runs

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from preproc.encoding.columns import MISSING_VALUES
+from preproc.encoding.arrow_columns import MISSING_VALUES
 from tests.preproc.data_checks.cell import Cell
 from tests.preproc.data_checks.expected import Refused, Reported, Right, of_table
 from tests.preproc.data_checks.faults.groups import (

@@ -1,0 +1,265 @@
+"""Source files of Spark's tables: their rows as numbered parts in a folder that all workers see."""
+
+import contextlib
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from dataloading.spec.rules import listing
+from preproc.engines.bad_lines import (
+    MOST_LISTED,
+    NO_BAD_LINES,
+    BadLine,
+    BadLines,
+    check_bad_lines,
+    text_blocks,
+)
+from preproc.engines.spark.hadoop_store import HadoopStore, is_uri, spark_path
+from preproc.engines.spark.staged_rows import (
+    REPORT,
+    FileNumbers,
+    FileSplit,
+    StageRows,
+    StageText,
+    split_from_json,
+)
+from preproc.engines.spark.tasks import RunToken
+from preproc.engines.text_tables import text_format
+from preproc.sources.column_chunk import CSV, PARQUET, SourceChunk
+from preproc.sources.header import check_names
+from preproc.sources.part_files import csv_columns, partition_values
+
+_PLACE_NAMES = ("path", "start")
+_UNDIVIDED = 1 << 50
+_SPLIT_SETTINGS = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
+
+
+@dataclass(frozen=True)
+class StagedChunk:
+    """Rows of a chunk in parts, and where they come from.
+
+    Attributes:
+        schema: names and types of the columns of the parts, in order.
+        part_files: number of the source file of each part.
+        first_rows: number of the first row of each part.
+        header_rows: records of each file that are not rows.
+    """
+
+    files: tuple[str, ...]
+    columns: tuple[str, ...]
+    folder: Path
+    schema: StructType
+    part_files: tuple[int, ...]
+    first_rows: tuple[int, ...]
+    num_rows: int
+    header_rows: int = 0
+    bad: BadLines = NO_BAD_LINES
+
+
+def column(name: str) -> str:
+    """Returns a name as SQL of Spark."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def collect_splits(frame: DataFrame, task: Callable) -> list[FileSplit]:
+    """Runs a task on the rows of a frame; returns its splits in order."""
+    reports = frame.mapInArrow(task, REPORT).collect()
+    return sorted((split_from_json(text) for (text,) in reports), key=lambda split: split[:2])
+
+
+def number_parts(folder: Path, splits: Sequence[FileSplit]) -> None:
+    """Gives the parts of splits their final names, with their numbers in order."""
+    parts = [part for split in splits for part in split.parts]
+    for number, part in enumerate(parts):
+        (folder / part.name).replace(folder / f"part-{number:08d}.parquet")
+
+
+def stage_chunk(
+    session: SparkSession,
+    store: HadoopStore,
+    token: RunToken,
+    folder: Path,
+    chunk: SourceChunk,
+    on_bad_line: str,
+) -> StagedChunk:
+    """Writes the rows of a chunk as parts; see `Engine.read`."""
+    for file in chunk.files:
+        store.is_folder(file)  # whether it exists
+    if chunk.type == PARQUET:
+        columns, schema, splits = _stage_parquet(session, store, token, folder, chunk)
+        bad = NO_BAD_LINES
+    else:
+        columns, schema, splits = _stage_text(session, store, token, folder, chunk)
+        bad = _bad_lines(splits)
+    num_rows = sum(split.num_rows for split in splits)
+    check_bad_lines(bad, num_rows, chunk.files, on_bad_line)
+    number_parts(folder, splits)
+    parts = [(split.file, part.num_rows) for split in splits for part in split.parts]
+    first_rows = itertools.accumulate((size for _, size in parts), initial=0)
+    return StagedChunk(
+        chunk.files,
+        columns,
+        folder,
+        schema,
+        tuple(file for file, _ in parts),
+        tuple(first_rows)[:-1],
+        num_rows,
+        int(chunk.header and chunk.type == CSV),
+        bad,
+    )
+
+
+def _bad_lines(splits: Sequence[FileSplit]) -> BadLines:
+    """Returns the bad lines of all splits, numbered from the start of their files."""
+    lines: list[BadLine] = []
+    count, file, before = 0, -1, 0
+    for split in splits:
+        before = before if split.file == file else 0
+        file = split.file
+        for bad in split.bad.first:
+            lines.append(bad._replace(line=bad.line + before, record=bad.record + before))
+        count += split.bad.count
+        before += split.num_lines
+    return BadLines(count, tuple(lines[:MOST_LISTED]))
+
+
+def _stage_text(
+    session: SparkSession, store: HadoopStore, token: RunToken, folder: Path, chunk: SourceChunk
+) -> tuple[tuple[str, ...], StructType, list[FileSplit]]:
+    zstd = tuple(number for number, file in enumerate(chunk.files) if file.endswith(".zst"))
+    for number in zstd:
+        if is_uri(chunk.files[number]):
+            raise ValueError(
+                f"{chunk.files[number]}: Spark reads .zst only from folders that all workers see "
+                "under the same path; possible solutions: copy the file, compress it with gzip"
+            )
+    others = [file for file in chunk.files if not file.endswith(".zst")]
+    if chunk.type == CSV:
+        names = csv_columns(chunk, store)
+    else:
+        wanted = [name for name in chunk.columns or () if name not in chunk.partitions]
+        names = wanted or _json_keys(session, chunk, others)
+    form = text_format(chunk, names)
+    check_names(list(form.columns), chunk.files[0])
+    task = StageText(chunk.files, folder, form, token)
+    try:
+        splits = collect_splits(_lines(session, others), task) if others else []
+    except Py4JJavaError as error:
+        if "EOFException" in str(error) or "ZipException" in str(error):
+            _check_compressed([file for file in others if file.endswith(".gz")])
+        raise
+    splits = _close_fields(session, task, splits)
+    if zstd:
+        work = functools.partial(task.whole_files, zstd)
+        frame = session.range(0, len(zstd), 1, len(zstd))
+        splits += collect_splits(frame, work)
+    schema = StructType([StructField(name, StringType()) for name in form.columns])
+    return form.columns, schema, sorted(splits, key=lambda split: split[:2])
+
+
+def _check_compressed(files: Sequence[str]) -> None:
+    """Raises ValueError for a cut or damaged file; Spark does not name it."""
+    for file in files:
+        for _ in text_blocks(file) if not is_uri(file) else ():
+            pass
+    raise ValueError(f"cannot be decompressed, it may be cut: one of {listing(files)}")
+
+
+def _close_fields(
+    session: SparkSession, task: StageText, splits: list[FileSplit]
+) -> list[FileSplit]:
+    """Reads divided files again, undivided, if fields with line breaks may cross their splits."""
+    divided = {split.file for split in splits if split.start > 0}
+    again = {split.file for split in splits if split.is_open} & divided
+    if not again:
+        return splits
+    for split in splits:
+        for part in split.parts if split.file in again else ():
+            (task.folder / part.name).unlink()
+    with _undivided_files(session):
+        frame = _lines(session, [task.files[number] for number in sorted(again)])
+        whole = collect_splits(frame, task)
+    return [split for split in splits if split.file not in again] + whole
+
+
+def _json_keys(session: SparkSession, chunk: SourceChunk, files: Sequence[str]) -> list[str]:
+    """Returns the keys of the objects in JSON lines, in the order in which they appear."""
+    if len(files) < len(chunk.files):
+        raise ValueError(
+            f"{chunk.files[0]}: expected --engine duckdb for JSON lines in .zst files, or gzip"
+        )
+    lines = _lines(session, files).select(
+        F.struct(*_PLACE_NAMES, F.monotonically_increasing_id().alias("row")).alias("place"),
+        F.expr("json_object_keys(value)").alias("keys"),
+    )
+    places = lines.where("keys IS NOT NULL").groupBy("keys").agg(F.min("place").alias("place"))
+    numbers = FileNumbers(chunk.files)
+    rows = [
+        (numbers[row.place.path], row.place.start, row.place.row, row["keys"])
+        for row in places.collect()
+    ]
+    return list(dict.fromkeys(key for *_, keys in sorted(rows) for key in keys))
+
+
+def _stage_parquet(
+    session: SparkSession, store: HadoopStore, token: RunToken, folder: Path, chunk: SourceChunk
+) -> tuple[tuple[str, ...], StructType, list[FileSplit]]:
+    reader = session.read.option("recursiveFileLookup", "true")
+    frame = reader.parquet(*map(spark_path, chunk.files))
+    known = {field.name: field for field in frame.schema.fields}
+    wanted = chunk.columns or (*known, *chunk.partitions)
+    check_names(list(wanted), chunk.files[0])
+    if missing := [name for name in wanted if name not in (*known, *chunk.partitions)]:
+        raise ValueError(
+            f"{chunk.files[0]}: expected the columns {listing(missing)}, got {listing(known)}"
+        )
+    stored = [name for name in wanted if name in known]
+    added = [name for name in wanted if name not in known]
+    # Spark takes a column that has only missing values for the type that stores them.
+    empty = {f.name for f in store.schema(chunk.files[0]) if pa.types.is_null(f.type)}
+    expressions = [
+        F.lit(None).cast("string") if name in empty else F.col(column(name)) for name in stored
+    ]
+    plain = frame.select(
+        *_places(), *(expression.alias(f"c{i}") for i, expression in enumerate(expressions))
+    )
+    values = tuple(tuple(partition_values(chunk, name)) for name in added)
+    splits = collect_splits(plain, StageRows(chunk.files, folder, values, token))
+    types = [field.dataType for field in plain.schema.fields[2:]] + [StringType()] * len(added)
+    fields = [StructField(*field) for field in zip(stored + added, types, strict=True)]
+    return tuple(wanted), StructType(fields), splits
+
+
+def _lines(session: SparkSession, files: Sequence[str]) -> DataFrame:
+    reader = session.read.option("recursiveFileLookup", "true")
+    frame = reader.text([spark_path(file) for file in files])
+    return frame.select(*_places(), F.col("value"))
+
+
+def _places() -> tuple[Column, Column]:
+    """Returns the columns of a file's path and of the byte at which a split of it begins."""
+    return (
+        F.expr("_metadata.file_path").alias("path"),
+        F.expr("_metadata.file_block_start").alias("start"),
+    )
+
+
+@contextlib.contextmanager
+def _undivided_files(session: SparkSession) -> Iterator[None]:
+    """Makes Spark read each file in one task."""
+    before = {name: session.conf.get(name) for name in _SPLIT_SETTINGS}
+    try:
+        for name in before:
+            session.conf.set(name, str(_UNDIVIDED))
+        yield
+    finally:
+        for name, value in before.items():
+            session.conf.set(name, value)

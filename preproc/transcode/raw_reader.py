@@ -1,0 +1,192 @@
+"""Reading of the raw rows of a run: their description, tables, splits and label."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from dataloading.spec import rules, yaml_io
+from dataloading.spec.data_set_files import ENCODER_FOLDER, METADATA, SPEC_FILE
+from dataloading.spec.feature_spec import LABEL_CHANNEL, TEST, TRAIN
+from preproc.checks.report import PASSED, Finding
+from preproc.checks.text_columns import mixed_texts, unsplit_lists
+from preproc.encoding.encodings import Label
+from preproc.engines.engine import PART, ROW, SPLIT, Engine
+from preproc.sources.part_files import find_table
+from preproc.transcode.known import KnownData
+from preproc.transcode.layout import binned
+from preproc.transcode.raw.labels import fit_label
+from preproc.transcode.raw.left_out import left_out_columns
+from preproc.transcode.raw.raw_tables import RawTables
+from preproc.transcode.raw.roles import column_roles, inferred_content, known_content, read_columns
+from preproc.transcode.raw.spec import RawSpec
+from preproc.transcode.raw.split import SplitRequest, split_numbers
+from preproc.transcode.requested_encodings import categorified
+from preproc.transcode.transcode_flags import ROLES, TranscodeOptions
+
+
+class RawReader:
+    """Reads raw rows as the flags request.
+
+    Args:
+        flags: of the command line.
+        known: the earlier data set of --vocabulary.
+        missing: spellings of missing values.
+        request: division of the rows.
+
+    Attributes:
+        is_table: whether the input is a table without a feature spec.
+        num_columns: of a table without a header; None for others.
+        checks: of the columns of a table.
+    """
+
+    def __init__(
+        self,
+        flags: TranscodeOptions,
+        engine: Engine,
+        known: KnownData | None,
+        missing: tuple[str, ...],
+        request: SplitRequest | None,
+    ):
+        self._flags, self._engine, self._known = flags, engine, known
+        self._missing, self._request = missing, request
+        self._label_flags = flags.label_flags
+        spec_file = Path(flags.input) / flags.feature_spec_in
+        self.is_table = flags.feature_spec_in == SPEC_FILE and not spec_file.is_file()
+        self.num_columns = None if known is None else known.num_columns
+        self.checks: list[Finding] = []
+
+    def read(self) -> tuple[RawSpec, RawTables, str]:
+        """Returns the description of the rows, their tables, and what was inferred, for people.
+
+        Raises:
+            ValueError: flags, description or rows break a rule.
+        """
+        return self._read_table() if self.is_table else self._read_spec()
+
+    def _read_spec(self) -> tuple[RawSpec, RawTables, str]:
+        flags = self._flags
+        for role in ROLES:
+            if getattr(flags, role) is not None:
+                raise ValueError(
+                    f"--{role} describes a column of a table without a feature spec; the columns "
+                    f"of {flags.input} are described by {flags.feature_spec_in}"
+                )
+        path = Path(flags.input) / flags.feature_spec_in
+        if flags.no_header:
+            raise ValueError(
+                f"--no_header: 'header' of the chunks in {path} states it; leave it out"
+            )
+        spec = RawSpec.from_content(yaml_io.read_mapping(path), path.parent, str(path))
+        _check_splits(spec, self._request)
+        for key in (METADATA, ENCODER_FOLDER):
+            if key in spec.metadata:
+                raise ValueError(f"{spec.origin}: metadata: '{key}' is written here; rename it")
+        if flags.grow and TRAIN not in spec.sources:
+            raise ValueError(
+                f"--grow counts new values in the split '{TRAIN}'; {spec.origin} has "
+                f"{rules.listing(spec.sources)}"
+            )
+        if self._known is None:
+            categorified(spec, flags, False)
+        else:
+            spec = spec.with_ids(binned(self._known.encoder))
+            spec = spec.as_in(self._known.spec, self._known.derived)
+        tables = {
+            split: self._engine.read(spec.located(split), flags.on_bad_line)
+            for split in spec.sources
+        }
+        raw = RawTables(self._engine, tables, self._missing)
+        self._divide(raw, spec.origin, spec.pair)
+        if self._known is None:
+            self._fit_label(raw, () if spec.is_interactions else spec.channels[LABEL_CHANNEL])
+        return spec, raw, ""
+
+    def _read_table(self) -> tuple[RawSpec, RawTables, str]:
+        flags, known, request = self._flags, self._known, self._request
+        chunk = find_table(flags.input, self._engine.store, not flags.no_header)
+        if known is not None and flags.no_header:
+            known.check_num_columns(len(chunk.columns or ()), flags.input)
+        # The columns of JSON lines are known when they are read.
+        table = None if chunk.columns else self._engine.read([chunk], flags.on_bad_line)
+        if flags.no_header:
+            self.num_columns = len(chunk.columns)
+        columns = chunk.columns or tuple(n for n in table.columns if n not in (PART, ROW))
+        roles = {role: getattr(flags, role) for role in ROLES}
+        if known is not None:
+            for role in ROLES:
+                if roles[role] is not None:
+                    raise ValueError(
+                        f"--{role} and --vocabulary: the columns are those of {known.path}"
+                    )
+            split = TEST if request is None and not flags.grow else TRAIN
+            content = known_content(columns, known.spec, known.derived, split, flags.input)
+            spec = RawSpec.from_content(content, Path(), flags.input)
+            spec = spec.as_in(known.spec, known.derived)
+            table = self._engine.read([chunk], flags.on_bad_line) if table is None else table
+            raw = RawTables(self._engine, {split: table}, self._missing)
+            self._divide(raw, flags.input, spec.pair)
+            return spec, raw, ""
+        by_role = column_roles(roles, columns, flags.input)
+        table = self._engine.read([chunk], flags.on_bad_line) if table is None else table
+        raw = RawTables(self._engine, {TRAIN: table}, self._missing)
+        if not raw.num_rows[TRAIN]:
+            raise ValueError(
+                f"{flags.input}: has the names of columns and no rows: add rows, or export the "
+                "table again"
+            )
+        self._divide(raw, flags.input, (*by_role["user"], *by_role["item"]))
+        self._fit_label(raw, by_role["label"])
+        content, inferred = self._infer(raw, by_role, read_columns(by_role, columns))
+        return RawSpec.from_content(content, Path(), flags.input), raw, inferred
+
+    def _infer(
+        self, raw: RawTables, by_role: Mapping[str, tuple[str, ...]], names: Sequence[str]
+    ) -> tuple[dict, str]:
+        """Returns the sections of the feature spec of a table, and the spec for people."""
+        stated = {*by_role["categorical"], *by_role["numerical"]}
+        time = None if self._request is None else self._request.column
+        raw.refuse_near_numbers([n for n in names if n not in (*by_role["categorical"], time)])
+        choices = raw.choices([n for n in names if n not in stated and n != time])
+        facts = {name: raw.facts(names)[name] for name in names}
+        free = {n: own for n, own in facts.items() if n not in (*stated, *by_role["keep"], time)}
+        checks = left_out_columns(raw, free, choices) if raw.label is not None else []
+        self.checks += [*checks, mixed_texts(free), unsplit_lists(free)]
+        left_out = {
+            name: f"{finding.check}, see the checks"
+            for finding in checks
+            if finding.level != PASSED
+            for name in finding.columns
+        }
+        return inferred_content(by_role, facts, choices, time, left_out)
+
+    def _fit_label(self, raw: RawTables, labels: Sequence[str]) -> None:
+        """Fits the label of clicks; that of interactions is 0 or 1."""
+        if not labels and any(value is not None for value in self._label_flags):
+            raise ValueError("--positive and --label_above: expected a label of clicks, got none")
+        for name in labels:
+            raw.label = fit_label(raw, Label(name=name, column=name), self._label_flags)
+
+    def _divide(self, raw: RawTables, origin: str, pair: Sequence[str]) -> None:
+        if self._request is None:
+            return
+        table = raw.tables[TRAIN]
+        request, missing = self._request, self._missing
+        numbers = split_numbers(self._engine, table, request, missing, origin, pair)
+        divided = table.mutate(**{SPLIT: numbers})
+        is_by_pair = pair and request.column is None
+        raw.tables[TRAIN] = self._engine.store_table(divided, "divided") if is_by_pair else divided
+
+
+def _check_splits(spec: RawSpec, split: SplitRequest | None) -> None:
+    if split is None:
+        return
+    if tuple(spec.sources) != (TRAIN,):
+        raise ValueError(
+            f"--split divides the rows of '{TRAIN}': expected no other split in {spec.origin}, "
+            f"got {rules.listing(spec.sources)}"
+        )
+    if spec.is_interactions and spec.channels[LABEL_CHANNEL]:
+        raise ValueError(
+            "--split: expected interactions without a label, for which negatives are drawn; "
+            f"{spec.origin} has the label '{spec.channels[LABEL_CHANNEL][0]}', and rows of one "
+            "candidate lists must stay together: divide them yourself"
+        )
