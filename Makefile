@@ -128,7 +128,7 @@ test-ranks: .venv/op .venv/horovod ## run the tests on several processes: N rank
 	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests/ranks
 
 test-serve: .venv/op .venv-serve/installed ## run the tests on a real Triton server: trained, deployed, asked
-	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist loadgroup $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests/serving
+	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist loadfile $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests/serving
 
 cluster-setup: ## install Debian's SLURM, OpenMPI and OpenSSH, which make test-cluster needs (as root)
 	@bash tests/cluster/setup.sh

@@ -49,11 +49,22 @@ class Served(NamedTuple):
         return {name: array[start:stop] for name, array in self.arrays.items()}
 
 
-def pytest_collection_modifyitems(items):
-    """Tests of the one server run in one process, each other file in one of any."""
-    for item in items:
-        group = "one server" if "trained" in item.fixturenames else item.path.name
-        item.add_marker(pytest.mark.xdist_group(group))
+# Files with servers of their own; a worker of pytest-xdist has all others, and `trained` once.
+OWN_SERVERS = ("equal_scores", "exposure", "original_ids", "raw_rows", "server")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Each of these files is run by any worker."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneServer(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            name = Path(file).stem.removeprefix("test_")
+            return file if name in OWN_SERVERS else "one server"
+
+    return OneServer(config, log)
 
 
 @pytest.fixture(scope="session")
