@@ -1,7 +1,8 @@
 """Command line of every recipe: parse, set up, run a mode, map errors to exit codes.
 
-A recipe such as `dlrm.py` calls `run`. `python main.py --model NAME` is `NAME.py`; without
-`--model` it is the recipe that has most of the flags, and `dlrm.py` if several have as many.
+A recipe such as `dlrm.py` calls `run`. `python main.py --model NAME` is `NAME.py`, and `--model
+module:NAME` a recipe of one's own; without `--model` it is the recipe that has most of the flags,
+and `dlrm.py` if several have as many.
 """
 
 import importlib
@@ -14,7 +15,7 @@ from config.recipe_choice import recipe_of
 from recipes.execution import execute
 from recipes.from_flags import load_feature_spec, report_plan
 from recipes.preset_choice import with_preset
-from recipes.registry import BY_NAME
+from recipes.registry import BY_NAME, definition_of
 from runtime.cluster import launcher
 from runtime.tensorflow_start import prepare_tensorflow
 from training.errors import USER_ERROR
@@ -38,7 +39,7 @@ def run(definition: Definition, doc: str, argv: Sequence[str] | None = None) -> 
             return 0
         config = configuration.parse(argv, definition)
         if config.distribution.plan_only:
-            if definition.build is not None:
+            if not definition.has_plan:
                 raise ValueError(f"--plan_only: the recipe {definition.name} has no plan")
             spec = load_feature_spec(config)
             config = with_preset(config, spec)
@@ -61,7 +62,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"main: error: {error}", file=sys.stderr)
         return USER_ERROR
     if {"--help", "-h", "-help", "--helpshort"} & set(rest):
-        print(f"python main.py --model {'|'.join(BY_NAME)}; flags of {recipe}:\n")
+        print(f"python main.py --model {'|'.join(BY_NAME)}|MODULE:NAME; flags of {recipe}:\n")
+    if recipe not in BY_NAME:
+        try:
+            definition = definition_of(recipe)
+        except ValueError as error:
+            return report_failure("main", error)
+        return run(definition, f"Trains the recipe {recipe}.", rest)
     return int(importlib.import_module(recipe).main(rest))
 
 

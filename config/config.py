@@ -152,16 +152,23 @@ class Config:
     def unused(self) -> list[str]:
         """Returns the explicit flags without effect, sorted, with the condition of each.
 
-        Flags that this `--mode` does not read have no condition.
+        Flags that this `--mode` or a model of one's own does not read have no condition.
         """
         unused = []
-        for _, flag in fields_of(self.family):
+        for section, flag in fields_of(self.family):
             rules = rules_of(flag)
-            if flag.name in self.explicit and not rules.is_read(self):
+            is_read = rules.is_read(self) and not self._is_foreign(section, flag.name)
+            if flag.name in self.explicit and not is_read:
                 unused.append(flag.name)
             elif flag.name in self.explicit and (need := rules.unmet(self)):
                 unused.append(f"{flag.name} (read {need.text})")
         return sorted(unused)
+
+    def _is_foreign(self, section: str, name: str) -> bool:
+        """Returns whether a flag is one of the family's model, and the recipe has its own model."""
+        is_of_model = section in ("model", "sequence", "distribution") and name != "rank_timeout_s"
+        definition = self.definition
+        return bool(definition.build_model and is_of_model and name not in definition.model_flags)
 
 
 # Sections by name, in the order of `--help`.

@@ -46,6 +46,8 @@ class Family:
             simple models with a checkpoint.
         check_baseline: raises ValueError if a package of the simple models is not installed.
         serving: name of the module that splits a trained model for serving.
+        own_serving: the same of a model of one's own (`Definition.build_model`); None: the
+            definition names one.
     """
 
     reads: str
@@ -72,6 +74,7 @@ class Family:
     baseline: str
     check_baseline: Callable[[], None] = lambda: None
     serving: str
+    own_serving: str | None = None
 
 
 @dataclass(frozen=True)
@@ -86,8 +89,15 @@ class Definition:
             value ("mode=test": "mode=eval").
         log_names: (`--mode`, evaluated split or None, metric by which evaluations are compared) ->
             `runtime.logs.dlll.LogNames`; None: values have our names.
-        build: as of the family, of a recipe with another model, which has no plan; None: that of
+        build: as of the family, of a recipe with another loss, data or optimizers; None: that of
             the family.
+        build_model: as of the family, for another model, whose tables have no plan; None: that of
+            the family. For serving, it is also called with a spec of one id per feature.
+        model_flags: flags that `build_model` reads, which a checkpoint stores.
+        metrics: further metrics of its evaluations, functions feature spec ->
+            `nn.metrics.metric.Metric`.
+        serving: name of the module that splits a model of `build_model` for serving
+            (`deployment.model.served_model.serving_of`); None: that of the family.
     """
 
     name: str
@@ -96,3 +106,12 @@ class Definition:
     aliases: Mapping[str, str] = field(default_factory=dict)
     log_names: Callable[[str, str | None, str], Any] | None = None
     build: Callable[..., Any] | None = None
+    build_model: Callable[..., Any] | None = None
+    model_flags: tuple[str, ...] = ()
+    metrics: tuple[Callable[[Any], Any], ...] = ()
+    serving: str | None = None
+
+    @property
+    def has_plan(self) -> bool:
+        """True if the tables of the model are those of the family."""
+        return self.build is None and self.build_model is None

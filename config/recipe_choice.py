@@ -11,7 +11,8 @@ _FLAG = re.compile(r"--?([A-Za-z][\w-]*)")
 
 
 def recipe_of(argv: Sequence[str], definitions: Mapping[str, Definition]) -> tuple[str, list[str]]:
-    """Returns the recipe that a command line of `main.py` starts, and the line without `--model`.
+    """Returns the recipe that a command line of `main.py` starts, a name or "module:NAME", and the
+    line without `--model`.
 
     Args:
         argv: The command line, program name first.
@@ -28,9 +29,10 @@ def recipe_of(argv: Sequence[str], definitions: Mapping[str, Definition]) -> tup
         else:
             rest.append(argument)
     if names:
-        if names[-1] not in definitions:
+        if names[-1] not in definitions and ":" not in names[-1]:
             raise ValueError(
-                f"--model: expected one of {', '.join(definitions)}, got {names[-1]!r}"
+                f"--model: expected one of {', '.join(definitions)}, or module:NAME of a "
+                f"Definition, got {names[-1]!r}"
             )
         return names[-1], rest
 

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from config.command import CommandOptions, parse
+from config.family import Definition
 from config.flag import flag
 from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from deployment.artifacts.table_files import NONE, QUANTIZATIONS, STORED_AS
+from deployment.request_options import recipe_flag
 from runtime.cli import exit_status
 from runtime.cluster.signals import interrupted_by_sigterm, raise_if_interrupted
 from runtime.files.outputs import SAVED_MODEL, check_folder
@@ -38,6 +40,7 @@ class ExportOptions(CommandOptions):
     dataset_path: str | None = flag(
         None, "data set of the training (default: its path in the training)", metavar="DIR"
     )
+    recipe: str | None = recipe_flag()
     quantize_tables: str = flag(
         NONE, "storage of table rows; int8 with a scale per row", choices=QUANTIZATIONS
     )
@@ -60,7 +63,7 @@ def export(flags: ExportOptions) -> str:
     from deployment.model.served_model import DenseModel, interface_of
     from deployment.model.trained_model import open_checkpoint
 
-    trained = open_checkpoint(flags.checkpoint_dir, flags.dataset_path)
+    trained = open_checkpoint(flags.checkpoint_dir, flags.dataset_path, flags.recipe)
     interface, dense = interface_of(trained), DenseModel(trained)
     lines = [f"{trained.recipe} of {trained.path}"]
     with output_folder(output, _TOOL, SAVED_MODEL) as folder:
@@ -80,12 +83,16 @@ def export(flags: ExportOptions) -> str:
 
 
 def write_saved_model(
-    checkpoint: str, output: str, dataset_path: str | None, half_precision: bool
+    checkpoint: str,
+    output: str,
+    dataset_path: str | None,
+    recipe: str | Definition,
+    half_precision: bool,
 ) -> None:
     """Writes a checkpoint as a SavedModel, which replaces an earlier one at `output`.
 
     Args:
-        checkpoint, dataset_path: as of `open_checkpoint`.
+        checkpoint, dataset_path, recipe: as of `open_checkpoint`.
         output: the folder of the SavedModel.
         half_precision: compute the dense part in float16.
 
@@ -97,7 +104,7 @@ def write_saved_model(
     from deployment.model.served_model import POLICIES, DenseModel, interface_of
     from deployment.model.trained_model import open_checkpoint
 
-    trained = open_checkpoint(checkpoint, dataset_path)
+    trained = open_checkpoint(checkpoint, dataset_path, recipe)
     dense = DenseModel(trained, POLICIES["fp16" if half_precision else "fp32"])
     with output_folder(output, _TOOL, SAVED_MODEL, overwrite=True) as folder:
         saved_models.write_monolithic(dense, interface_of(trained), trained, folder)

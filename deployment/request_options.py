@@ -1,9 +1,18 @@
 """Flags of the rows that are sent to a served model."""
 
+import functools
 from dataclasses import dataclass
 
 from config.command import CommandOptions
 from config.flag import flag
+
+# Flag of the commands that read a checkpoint.
+recipe_flag = functools.partial(
+    flag,
+    None,
+    "recipe of the checkpoint, module:NAME of its Definition (default: the built-in one)",
+    metavar="MODULE:NAME",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +28,7 @@ class RequestOptions(CommandOptions):
         "--checkpoint_dir",
         metavar="DIR",
     )
+    recipe: str | None = recipe_flag()
     feature_spec: str | None = flag(
         None, "its specification, without a checkpoint (feature_spec.yaml)", metavar="FILE"
     )

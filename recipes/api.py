@@ -23,7 +23,7 @@ import config as configuration
 from config import Config
 from config.family import Definition
 from recipes.execution import execute
-from recipes.registry import BY_NAME
+from recipes.registry import definition_of
 from recipes.run_results import Result
 from runtime.cluster import launcher
 from runtime.files.predictions import read_predictions
@@ -48,7 +48,8 @@ def train(recipe: str | Definition, **flags: Any) -> Result:
     folder of the run is new, `runs/<recipe>-<time>`, unless `run_dir` names one.
 
     Args:
-        recipe: `dlrm`, `dcnv2`, `sim` or `ncf`, or the definition of another recipe.
+        recipe: `dlrm`, `dcnv2`, `sim` or `ncf`, or the definition of another recipe, itself or as
+            "module:NAME".
         **flags: flags by name; lists may be Python's, and None leaves a flag out.
 
     Raises:
@@ -58,7 +59,7 @@ def train(recipe: str | Definition, **flags: Any) -> Result:
         >>> result = train("dlrm", dataset_path="data/clicks", epochs=2)
         >>> result.metrics["auc"], result.checkpoint, result.plots
     """
-    definition = _definition_of(recipe)
+    definition = definition_of(recipe)
     passed = {definition.aliases.get(name, name) for name in flags if flags[name] is not None}
     run_dir = None
     if launched() is None and not passed & _SAVING:
@@ -86,7 +87,7 @@ def evaluate(recipe: str | Definition, **flags: Any) -> Result:
     Example:
         >>> evaluate("dlrm", dataset_path="data/clicks", restore_checkpoint_path=result.checkpoint)
     """
-    return _run(_parse(_definition_of(recipe), "eval", flags))
+    return _run(_parse(definition_of(recipe), "eval", flags))
 
 
 def predict(recipe: str | Definition, **flags: Any) -> NDArray[np.float32]:
@@ -106,7 +107,7 @@ def predict(recipe: str | Definition, **flags: Any) -> NDArray[np.float32]:
     Example:
         >>> predict("dlrm", dataset_path="data/clicks", restore_checkpoint_path=result.checkpoint)
     """
-    definition = _definition_of(recipe)
+    definition = definition_of(recipe)
     with tempfile.TemporaryDirectory() as folder:
         path = flags.get("predictions_path") or os.path.join(folder, "scores.npy")
         _run(_parse(definition, "predict", {**flags, "predictions_path": path}))
@@ -116,15 +117,18 @@ def predict(recipe: str | Definition, **flags: Any) -> NDArray[np.float32]:
 
 
 def load_model(
-    checkpoint: str | os.PathLike[str], dataset_path: str | os.PathLike[str] | None = None
+    checkpoint: str | os.PathLike[str],
+    dataset_path: str | os.PathLike[str] | None = None,
+    recipe: str | Definition | None = None,
 ) -> LoadedModel:
     """Returns the model of a checkpoint, which scores raw rows and encoded batches.
 
     Args:
-        checkpoint: a checkpoint of a built-in recipe, or a folder of them, of which the best is
-            taken where the training kept it (`keep_best`), else the newest.
+        checkpoint: a checkpoint, or a folder of them, of which the best is taken where the
+            training kept it (`keep_best`), else the newest.
         dataset_path: folder of the data set; None: where the training found it, or what the
             checkpoint has of it.
+        recipe: as of `train`, the recipe of the checkpoint; None: a built-in one.
 
     Raises:
         ValueError: the checkpoint or the data set cannot be read.
@@ -142,15 +146,7 @@ def load_model(
     prepare_tensorflow()
     from recipes.loaded_model import LoadedModel
 
-    return LoadedModel(checkpoint, dataset_path)
-
-
-def _definition_of(recipe: str | Definition) -> Definition:
-    if isinstance(recipe, Definition):
-        return recipe
-    if recipe not in BY_NAME:
-        raise ValueError(f"recipe: expected one of {', '.join(BY_NAME)}, got {recipe!r}")
-    return BY_NAME[recipe]
+    return LoadedModel(checkpoint, dataset_path, recipe)
 
 
 def _parse(definition: Definition, mode: str, flags: dict[str, Any]) -> Config:

@@ -216,6 +216,7 @@ def _build_recipe(
     def compose() -> Recipe:
         build = config.definition.build or config.family.build
         recipe: Recipe = build(config, spec, world, device)
+        recipe.add_metrics(config, spec)
         recipe.goal = recipe.goal.with_flags(config, recipe.evaluator)
         if start.resumes and start.path is not None and saved is not None:
             checkpoints.check_same_data(saved.description, config, recipe, spec, start.path)

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from config.family import Definition
 from dataloading.pipeline.batch import Batch, Inputs, InteractionInputs, SequenceInputs
 from deployment.model import served_sequence
 from deployment.model.served_model import interface_of, serving_of
@@ -32,6 +33,8 @@ class LoadedModel:
         checkpoint: a checkpoint, or a folder of them: the best one, else the newest.
         dataset_path: folder of the data set; None: where the training found it, or what the
             checkpoint has of it.
+        recipe: the recipe of the checkpoint, see `recipes.registry.definition_of`; None: a
+            built-in one.
 
     Attributes:
         recipe: name of the recipe.
@@ -50,9 +53,10 @@ class LoadedModel:
         self,
         checkpoint: str | os.PathLike[str],
         dataset_path: str | os.PathLike[str] | None = None,
+        recipe: str | Definition | None = None,
     ):
         folder = None if dataset_path is None else os.fspath(dataset_path)
-        trained = open_checkpoint(os.fspath(checkpoint), folder)
+        trained = open_checkpoint(os.fspath(checkpoint), folder, recipe)
         run = trained.config.run
         # Equal batches have bit for bit the scores of `--mode predict`.
         self._batch_size = run.valid_batch_size or run.batch_size

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dataloading.interactions.sampled import SampledInteractions
     from dataloading.keys.kept_columns import KeptColumns
     from dataloading.pipeline.sample_dataset import SampleDataset
+    from dataloading.spec.feature_spec import FeatureSpec
     from nn.embedding_model import EmbeddingModel
     from nn.metrics.evaluator import DatasetEvaluator, HeldOutAndTrainEvaluator
     from nn.optim.optimizers import Optimizer
@@ -155,6 +156,15 @@ class Recipe:
     pretrained: Callable[[], str] | None = None
     kept: KeptColumns | None = None
     recommendation: Recommendation | None = None
+
+    def add_metrics(self, config: Config, spec: FeatureSpec | None) -> None:
+        """Adds the metrics of the definition to the evaluator."""
+        if self.evaluator is None or not config.definition.metrics:
+            return
+        spec = config.family.spec_of_data(config, spec)
+        metrics = [make(spec) for make in config.definition.metrics]
+        self.evaluator.add_metrics(metrics)
+        self.metrics = (*self.metrics, *(name for metric in metrics for name in metric.names))
 
     def make_trainer(self, loss_scale: float | str, world: World) -> Trainer:
         """Returns the training step, with step counts and losses at zero."""

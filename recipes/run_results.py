@@ -7,6 +7,7 @@ from typing import Any
 
 from config import Config
 from recipes.baseline.after_training import compare_after_training
+from recipes.registry import path_of
 from runtime.cluster import launcher
 from runtime.files.outputs import SAVED_MODEL, check_folder
 from runtime.logs import run_folder
@@ -38,6 +39,7 @@ def check_outputs(config: Config) -> None:
         check_folder(output, SAVED_MODEL, overwrite=True)
     if config.evaluation.baseline and config.run.mode == "train":
         config.family.check_baseline()
+        path_of(config.definition)
 
 
 def finish(run: RunContext, summary: dict[str, Any]) -> tuple[dict[str, Any], list[Path]]:
@@ -65,7 +67,8 @@ def result_of(run: RunContext, summary: dict[str, Any], plots: list[Path]) -> Re
     config, folder = run.config, run.start.folder
     if config.evaluation.baseline and folder is not None and run.world.is_chief:
         assert run.data is not None
-        plots += compare_after_training(Path(run.data.origin), folder.root, run.run_dir)
+        recipe = path_of(config.definition)
+        plots += compare_after_training(Path(run.data.origin), folder.root, run.run_dir, recipe)
     path = folder.root if folder is not None else run.start.path
     if folder is not None and _write_saved_model(config, folder.root):
         path = None
@@ -91,7 +94,8 @@ def _write_saved_model(config: Config, checkpoint: Path) -> bool:
     from deployment.export import write_saved_model
 
     output, dataset_path = original.saved_model_output_path, config.data.dataset_path
-    write_saved_model(str(checkpoint), output, dataset_path, half_precision=original.fp16)
+    names = str(checkpoint), output, dataset_path
+    write_saved_model(*names, config.definition, half_precision=original.fp16)
     if is_for_it:  # this run has made the folder, see `runtime.checkpoint.resume`
         shutil.rmtree(checkpoint)
     print(f"deployed to: {output}", flush=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from config.command import CommandOptions, parse_variant, refuse, separated
 from config.flag import excludes, flag, requires
 from deployment.artifacts.table_files import INT8, NONE, QUANTIZATIONS
+from deployment.request_options import recipe_flag
 from deployment.serving.interface import DENSE, SPARSE, UNKNOWN_IS_ERROR, UNKNOWN_IS_ZERO
 from deployment.triton.repository import check_name
 from deployment.triton.tensorrt import ONNX, SAVED_MODEL, TRT, check_precision
@@ -45,6 +46,7 @@ class DeployOptions(CommandOptions):
     dataset_path: str | None = flag(
         None, "data set of the training (default: its path in the training)"
     )
+    recipe: str | None = recipe_flag()
     model_name: str | None = flag(None, "(default: the recipe's name)")
     model_version: int = flag(1, "version folder of the model", at_least=1, at_most=_MAX_INT32)
     backend: str = _backend_flag(LOCAL)

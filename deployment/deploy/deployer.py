@@ -51,7 +51,7 @@ def deploy(options: DeployOptions) -> str:
         ValueError: checkpoint, data set, repository and flags do not match, or a check failed.
         OSError: a file cannot be written.
     """
-    trained = open_checkpoint(options.checkpoint_dir, options.dataset_path)
+    trained = open_checkpoint(options.checkpoint_dir, options.dataset_path, options.recipe)
     interface = interface_of(trained)
     check_options(interface, options)
     if options.tensors == NVIDIA:

@@ -18,7 +18,7 @@ def described(flags: RequestOptions) -> TrainedModel:
         ValueError: the checkpoint or the specification does not exist, or is not of clicks.
     """
     if flags.checkpoint_dir is not None:
-        return open_checkpoint(flags.checkpoint_dir, flags.dataset_path)
+        return open_checkpoint(flags.checkpoint_dir, flags.dataset_path, flags.recipe)
     dataset_path, dataset_type = flags.dataset_path, flags.dataset_type or "tf_raw"
     config = Config(DLRM).replace(
         mode="eval",

@@ -1,6 +1,6 @@
 """Serving of DLRM and DCNv2: numerical features, ids of any hotness, one vector per feature."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
@@ -15,6 +15,7 @@ from deployment.serving.interface import (
     Interface,
     ServedFeature,
     ServedLookup,
+    ServedTable,
     ServedTensor,
 )
 from nn.ctr.model import CTRModel
@@ -30,13 +31,29 @@ PADDING = -1
 
 
 def interface(trained: TrainedModel) -> Interface:
-    """Returns the interface of DLRM and DCNv2.
+    """Returns the interface of DLRM and DCNv2, with a table per categorical feature."""
+    names = trained.spec.channel(fs.CATEGORICAL_CHANNEL)
+    return interface_with(trained, tables_of(trained), [(name, name, "sum") for name in names])
+
+
+def interface_with(
+    trained: TrainedModel,
+    tables: tuple[ServedTable, ...],
+    lookups: Sequence[tuple[str, str, str | None]],
+) -> Interface:
+    """Returns the interface of a ranking model.
 
     A request has one tensor of all numerical features and one of all ids, in the order of their
     channels. Rows of split TFRecords may have fewer ids than the feature's hotness, filled with -1.
+
+    Args:
+        trained: the trained model.
+        tables: its tables.
+        lookups: names of table and feature, and combiner, of each lookup.
     """
     spec = trained.spec
     names, hotness = spec.channel(fs.CATEGORICAL_CHANNEL), spec.hotnesses(fs.CATEGORICAL_CHANNEL)
+    num_numerical = sum(spec.hotnesses(fs.NUMERICAL_CHANNEL))
     padded = trained.config.data.dataset_type == "split_tfrecords"
     features = [
         ServedFeature(name, NUMERICAL, start, count, None, False)
@@ -46,23 +63,25 @@ def interface(trained: TrainedModel) -> Interface:
             strict=True,
         )
     ]
-    lookups = []
-    for name, (start, count) in zip(names, _spans(hotness), strict=True):
+    spans = dict(zip(names, _spans(hotness), strict=True))
+    for name, span in spans.items():
         rows = spec.cardinality(name)
-        features.append(ServedFeature(name, CATEGORICAL, start, count, rows, padded))
-        lookups.append(ServedLookup(name, CATEGORICAL, start, count, "sum"))
+        features.append(ServedFeature(name, CATEGORICAL, *span, rows, padded))
     inputs = []
-    if trained.shape.num_numerical:
-        inputs.append(ServedTensor(NUMERICAL, "float32", (trained.shape.num_numerical,)))
+    if num_numerical:
+        inputs.append(ServedTensor(NUMERICAL, "float32", (num_numerical,)))
     if names:
         inputs.append(ServedTensor(CATEGORICAL, ID_DTYPE, (sum(hotness),)))
     return Interface(
         recipe=trained.recipe,
         inputs=tuple(inputs),
         features=tuple(features),
-        lookups=tuple(lookups),
-        tables=tables_of(trained),
-        dense_inputs=(NUMERICAL,) if trained.shape.num_numerical else (),
+        lookups=tuple(
+            ServedLookup(table, CATEGORICAL, *spans[feature], combiner)
+            for table, feature, combiner in lookups
+        ),
+        tables=tables,
+        dense_inputs=(NUMERICAL,) if num_numerical else (),
     )
 
 
@@ -71,8 +90,9 @@ def _spans(counts) -> list[tuple[int, int]]:
     return list(zip(accumulate(counts, initial=0), counts, strict=False))
 
 
-def one_row_model(shape: CTRConfig, policy: str) -> CTRModel:
+def one_row_model(trained: TrainedModel, policy: str) -> CTRModel:
     """Builds the model with tables of one row and a dot interaction of few operations."""
+    shape: CTRConfig = trained.shape
     is_cross = shape.interaction == "cross"
     interaction = "cross" if is_cross else DotImplementation.SPLIT.value
     tables = (1,) * len(shape.cardinalities)

@@ -16,12 +16,22 @@ POLICIES = {"fp32": "float32", "fp16": "mixed_float16", "bf16": "mixed_bfloat16"
 
 
 def serving_of(trained: TrainedModel) -> ModuleType:
-    """Returns the module that splits a trained model.
+    """Returns the module that splits a trained model: `Definition.serving`, or that of the family.
 
     It has `interface`, `one_row_model`, `logits`, `arrays` and `inputs_of`; with items to recommend
     `CANDIDATE_INPUT` and `candidates`; of a model that NVIDIA deploys `ORIGINAL_IDS`.
+
+    Raises:
+        ValueError: the recipe has a model of its own and no such module.
     """
-    return import_module(trained.family.serving)
+    definition, family = trained.config.definition, trained.family
+    module = family.own_serving if definition.build_model else family.serving
+    if (module := definition.serving or module) is None:
+        raise ValueError(
+            f"recipe {definition.name}: expected a Definition with serving, the name of a module "
+            f"that splits its model, such as {family.serving}"
+        )
+    return import_module(module)
 
 
 def interface_of(trained: TrainedModel) -> Interface:
@@ -112,7 +122,7 @@ class DenseModel(tf.Module):
         family, interface = serving_of(trained), interface_of(trained)
         # Only its variables become attributes: TensorFlow would store more of a Keras model than
         # is served, and warn about what it cannot store.
-        model = family.one_row_model(trained.shape, policy)
+        model = family.one_row_model(trained, policy)
         dense = [w for w in model.weights_to_save() if w.name.startswith("dense/")]
         with checkpoint.suggest_previous(trained.path, "--checkpoint_dir"):
             checkpoint.restore(trained.path, dense)

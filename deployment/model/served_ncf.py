@@ -17,7 +17,7 @@ from deployment.serving.interface import (
     ServedTensor,
 )
 from nn.ncf.model import NCFModel
-from nn.ncf.sizes import NCFConfig, embedding_tables
+from nn.ncf.sizes import embedding_tables
 from recipes.original_ids import original_ids
 
 USER, ITEM = "user", "item"
@@ -46,9 +46,9 @@ def interface(trained: TrainedModel) -> Interface:
     )
 
 
-def one_row_model(shape: NCFConfig, policy: str) -> NCFModel:
+def one_row_model(trained: TrainedModel, policy: str) -> NCFModel:
     """Builds the model with tables of one row, of a Keras dtype policy."""
-    return NCFModel(replace(shape, num_users=1, num_items=1), dtype=policy)
+    return NCFModel(replace(trained.shape, num_users=1, num_items=1), dtype=policy)
 
 
 def logits(model: NCFModel, embeddings: tf.Tensor, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:

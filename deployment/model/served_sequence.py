@@ -66,8 +66,9 @@ def interface(trained: TrainedModel) -> Interface:
     )
 
 
-def one_row_model(shape: SequenceModelConfig, policy: str) -> SequenceModel:
+def one_row_model(trained: TrainedModel, policy: str) -> SequenceModel:
     """Builds the model with tables of one row, of a Keras dtype policy."""
+    shape: SequenceModelConfig = trained.shape
     one_row = replace(
         shape,
         user_cardinalities=(1,) * len(shape.user_cardinalities),

@@ -9,14 +9,14 @@ from distributed_embeddings.collectives import World
 
 from config import Config
 from config.checkpoint_flags import adopt_original, recorded_flags
-from config.family import Family
+from config.family import Definition, Family
 from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
 from deployment.serving.interface import ServedTable
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encoder_folder import read_digest
 from recipes.from_flags import load_feature_spec
-from recipes.registry import BY_NAME, DCNV2, DLRM
+from recipes.registry import BY_NAME, DCNV2, DLRM, OWN_RECIPE, definition_of
 from runtime import checkpoint
 from runtime.checkpoint.nvidia import folders
 
@@ -31,7 +31,7 @@ class TrainedModel:
             checkpoint (`data_set.described`).
         config: flags of the training, with `--mode eval`.
         spec: feature spec of the data set; that of the checkpoint where the data set is gone.
-        shape: `CTRConfig`, `SequenceModelConfig` or `NCFConfig`.
+        shape: `CTRConfig`, `SequenceModelConfig` or `NCFConfig`; None of a model of one's own.
     """
 
     path: Path
@@ -79,7 +79,9 @@ class TrainedModel:
             )
 
 
-def open_checkpoint(path: str, dataset_path: str | None = None) -> TrainedModel:
+def open_checkpoint(
+    path: str, dataset_path: str | None = None, recipe: str | Definition | None = None
+) -> TrainedModel:
     """Reads the description of a checkpoint, and the feature spec of its data set.
 
     Args:
@@ -87,9 +89,11 @@ def open_checkpoint(path: str, dataset_path: str | None = None) -> TrainedModel:
             it (`--keep_best`), else the newest.
         dataset_path: folder of the data set; None: where the training found it or, if it is not
             there any more, what the checkpoint has of it: feature spec and encoder, no samples.
+        recipe: its recipe, see `recipes.registry.definition_of`; None: a built-in one.
 
     Raises:
-        ValueError: a checkpoint or data set that matches it cannot be read there.
+        ValueError: a checkpoint or data set that matches it cannot be read there, or its recipe is
+            another one.
     """
     folder = checkpoint.resolve(checkpoint.best_of(path), "--checkpoint_dir")
     with checkpoint.suggest_previous(folder, "--checkpoint_dir"):
@@ -97,25 +101,37 @@ def open_checkpoint(path: str, dataset_path: str | None = None) -> TrainedModel:
     where = f"checkpoint {folder}"
     if checkpoint.is_original(folder):
         return _open_original(folder, index, dataset_path)
-    recipe = index.description.get("recipe")
-    if recipe not in BY_NAME:
-        raise ValueError(
-            f"{where} is of the recipe {recipe}, expected one of {', '.join(BY_NAME)}: "
-            "another version wrote it"
-        )
+    definition = _definition_of(index.description.get("recipe"), recipe, where)
     changes = {"mode": "eval", "restore_checkpoint_path": str(folder)}
     if dataset_path:
         changes["dataset_path"] = dataset_path
-    config = recorded_flags(BY_NAME[recipe], index.description, where, **changes)
+    config = recorded_flags(definition, index.description, where, **changes)
     if config.original.dummy_model:
         raise ValueError(f"{where} is of a training with --dummy_model, which cannot be served")
     raw = _raw_spec(config, folder, index, is_explicit=bool(dataset_path))
     is_own = raw is not None and raw.base_directory == folder
-    family = BY_NAME[recipe].family
+    family = definition.family
     spec = raw if is_own else family.spec_of_data(config, raw)
-    trained = TrainedModel(folder, index, config, spec, family.model_config(config, spec))
+    shape = None if definition.build_model else family.model_config(config, spec)
+    trained = TrainedModel(folder, index, config, spec, shape)
     _check_spec(trained, raw)
     return trained
+
+
+def _definition_of(name: Any, recipe: str | Definition | None, where: str) -> Definition:
+    """Returns the recipe of a checkpoint that is of the recipe `name`."""
+    if recipe is None and name not in BY_NAME:
+        raise ValueError(
+            f"{where} is of the recipe {name}, expected one of {', '.join(BY_NAME)}: of a recipe "
+            f"of your own pass --recipe {OWN_RECIPE}, such as --recipe wide_deep:WIDE_DEEP"
+        )
+    definition = definition_of(name if recipe is None else recipe)
+    if definition.name != name:
+        raise ValueError(
+            f"{where} is of the recipe {name}, and --recipe is {definition.name}: pass that of the "
+            "training"
+        )
+    return definition
 
 
 def _open_original(path: Path, index: checkpoint.Index, dataset_path: str | None) -> TrainedModel:
@@ -165,7 +181,8 @@ def restored_model(trained: TrainedModel):
     from runtime.hardware import device
 
     place = device.Device("CPU", "float32", 1.0)
-    model = trained.family.build_model(trained.config, trained.spec, World(), place)
+    build = trained.config.definition.build_model or trained.family.build_model
+    model = build(trained.config, trained.spec, World(), place)
     with checkpoint.suggest_previous(trained.path, "--checkpoint_dir"):
         checkpoint.restore(trained.path, model.weights_to_save())
     return model

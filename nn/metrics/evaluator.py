@@ -1,7 +1,7 @@
 """Metrics of a model over every sample of a data set."""
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -10,6 +10,7 @@ from distributed_embeddings.collectives import World
 from nn.metrics.calibration import Calibration
 from nn.metrics.classification import make_metrics
 from nn.metrics.group_metrics import Grouping, GroupMetrics
+from nn.metrics.metric import Metric
 from nn.metrics.plausibility import LEAK
 
 AnyEvaluator = TypeVar("AnyEvaluator", bound="DatasetEvaluator")
@@ -20,13 +21,12 @@ class Scorer:
 
     Args:
         model: See above.
-        group_of: Returns the integer column of the inputs, [batch] or [batch, 1], by which samples
-            are grouped; None: samples have no groups.
+        metrics: Metrics, whose groups of samples are read, too.
     """
 
-    def __init__(self, model: Any, group_of: Callable[[Any], tf.Tensor] | None = None):
+    def __init__(self, model: Any, metrics: Sequence[Metric] = ()):
         self.model = model
-        self._group_of = group_of
+        self._metrics = metrics
 
     @tf.function(reduce_retracing=True, autograph=False)
     def score(self, inputs) -> tf.Tensor:
@@ -34,15 +34,15 @@ class Scorer:
         return self.model(inputs)
 
     @tf.function(reduce_retracing=True, autograph=False)
-    def score_next(self, iterator) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor | None]:
+    def score_next(self, iterator) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, list[Any]]:
         """Returns (labels, logits, weights, groups) of the next batch: [batch, 1] float32, groups
-        as in the inputs, or None.
+        for each metric, see `Metric.group_of`.
 
         Samples weigh 1, padding 0: a batch's own weights are made for means over ranks.
         """
         batch = iterator.get_next()
         weights = tf.cast(batch.weights > 0, tf.float32)
-        groups = self._group_of(batch.inputs) if self._group_of else None
+        groups = [metric.group_of(batch.inputs) for metric in self._metrics]
         return batch.labels, self.model(batch.inputs), weights, groups
 
 
@@ -54,7 +54,7 @@ class DatasetEvaluator:
         dataset: `split`, `num_batches`, equal on all ranks, and `dataset() -> tf.data.Dataset` of
             batches.
         world: The ranks that share the samples; None: one process.
-        group_of: See `Scorer`.
+        metrics: Metrics that are computed, too.
 
     Attributes:
         notes: Remarks on the metrics of the last evaluation by their kind, see `plausibility`.
@@ -65,12 +65,23 @@ class DatasetEvaluator:
         model,
         dataset,
         world: World | None = None,
-        group_of: Callable[[Any], tf.Tensor] | None = None,
+        metrics: Sequence[Metric] = (),
     ):
-        self.dataset = dataset
-        self._scorer = Scorer(model, group_of)
+        self.dataset, self._model = dataset, model
         self._world = world or World()
+        self._added: list[Metric] = []
+        self.add_metrics(metrics)
         self.notes: Mapping[str, str] = {}
+
+    def add_metrics(self, metrics: Sequence[Metric]) -> None:
+        """Adds metrics that are computed, too."""
+        self._added += metrics
+        self._scorer = Scorer(self._model, self._added)
+
+    @property
+    def added_names(self) -> tuple[str, ...]:
+        """Names of the values of added metrics."""
+        return tuple(name for metric in self._added for name in metric.names)
 
     @property
     def num_batches(self) -> int:
@@ -131,41 +142,40 @@ class ClickEvaluator(DatasetEvaluator):
         world: World | None = None,
         grouping: Grouping | None = None,
     ):
-        super().__init__(model, dataset, world, grouping and grouping.column_of)
+        super().__init__(model, dataset, world, [GroupMetrics(grouping)] if grouping else ())
         self._auc_thresholds = auc_thresholds
-        self._grouping = grouping
         self._curve = None
         self.calibration = Calibration()
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        groups = self._grouping.metrics if self._grouping else ()
-        return ("auc", "log_loss", "normalized_entropy", "pr_auc", *groups)
+        return ("auc", "log_loss", "normalized_entropy", "pr_auc", *self.added_names)
 
     def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:
-        """Yields the metrics of `Scores`, of them "auc_error_bound" only with bins, and those of
-        groups; see the base class.
+        """Yields the metrics of `Scores`, of them "auc_error_bound" only with bins, and added ones;
+        see the base class.
         """
         self._curve = None
         metrics = make_metrics(self._auc_thresholds, self._world)
         metrics.calibration = Calibration()
-        of_groups = GroupMetrics(self._grouping, self._world) if self._grouping else None
+        for metric in self._added:
+            metric.start(self._world)
         iterator = iter(self.dataset.dataset())
         for _ in range(self.num_batches):
             if stopped():
                 return
             labels, logits, weights, groups = self._scorer.score_next(iterator)
             metrics.update(labels, logits, weights)
-            if of_groups is not None:
-                of_groups.add(groups, labels, logits, weights)
+            for metric, own in zip(self._added, groups, strict=True):
+                metric.add(own, labels, logits, weights)
         scores = metrics.result()
-        group_values = of_groups.result() if of_groups else {}
+        added = {name: v for metric in self._added for name, v in metric.result().items()}
         self.calibration = metrics.calibration.over(self._world)
         self._curve = metrics.roc_curve()  # now: it is collective, and the chief draws alone
-        self.notes = {**scores.notes, **(of_groups.notes if of_groups else {})}
+        self.notes = {k: v for part in (scores, *self._added) for k, v in part.notes.items()}
         for name in ("auc", "log_loss", "normalized_entropy", "pr_auc", "calibration"):
             yield name, getattr(scores, name)
-        yield from group_values.items()
+        yield from added.items()
         if self._auc_thresholds is not None:
             yield "auc_error_bound", scores.auc_error_bound
 
@@ -192,7 +202,7 @@ class HeldOutAndTrainEvaluator:
 
     def __init__(self, held_out: ClickEvaluator, training: ClickEvaluator):
         self._held_out, self._training = held_out, training
-        self.picture = held_out.picture
+        self.picture, self.add_metrics = held_out.picture, held_out.add_metrics
 
     @property
     def num_batches(self) -> int:

@@ -1,12 +1,13 @@
 """Metrics of the order within groups of samples, such as those of one user: GAUC, NDCG, MRR, HR."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from distributed_embeddings.collectives import World
+
+from nn.metrics.metric import Metric
 
 GROUPS = "groups"  # kind of the note
 
@@ -34,8 +35,8 @@ class Grouping:
         return ["gauc", *dict.fromkeys(at_k)]
 
 
-class GroupMetrics:
-    """Scores with the id of their group; exact on any number of ranks.
+class GroupMetrics(Metric):
+    """Metrics of the order within groups; exact on any number of ranks.
 
     Only groups with both labels count. GAUC = sum of samples x AUC over the groups, divided by
     their samples (Zhu et al., "Optimized Cost per Click in Taobao Display Advertising", 2017); the
@@ -50,58 +51,40 @@ class GroupMetrics:
     value (McSherry and Najork, "Computing Information Retrieval Performance Measures Efficiently in
     the Presence of Tied Scores", 2008): a model whose scores are all equal is as good as chance.
 
-    Memory: 16 bytes per sample of this rank, and about 60 while `result` sorts those of its groups.
-
     Attributes:
         notes: the number of groups that count, after `result`, by the kind of the note.
     """
 
     def __init__(self, grouping: Grouping, world: World = World()):
-        self.notes: dict[str, str] = {}
-        self._grouping, self._world = grouping, world
-        self._rows = [np.empty([0, 2], np.int64)]  # group; bits of the logit, then the label
+        self.names, self._grouping = grouping.metrics, grouping
+        self.start(world)
+
+    def group_of(self, inputs: Any) -> Any:
+        return self._grouping.column_of(inputs)
+
+    def start(self, world: World) -> None:
+        super().start(world)
         self._num_others = 0
 
-    def add(self, groups, labels, logits, weights) -> None:
-        """Adds a batch of this rank; columns [batch] or [batch, 1], arrays or eager tensors.
-
-        Args:
-            groups: Integer ids.
-            labels: 0 or 1.
-            logits: Compared in float32.
-            weights: 1, or 0 for padding.
-        """
-        columns = (np.asarray(c).reshape(-1) for c in (groups, labels, logits, weights))
-        groups, labels, logits, weights = columns
-        has_group = groups >= self._grouping.first_id
+    def add(self, groups: Any, labels: Any, logits: Any, weights: Any) -> None:
+        weights = np.asarray(weights).reshape(-1)
+        has_group = np.asarray(groups).reshape(-1) >= self._grouping.first_id
         self._num_others += np.count_nonzero((weights > 0) & ~has_group)
-        groups, labels, logits = (c[(weights > 0) & has_group] for c in (groups, labels, logits))
-        bits = logits.astype(np.float32).view(np.int32).astype(np.int64)
-        self._rows.append(np.stack([groups.astype(np.int64), (bits << 1) | (labels == 1)], axis=1))
+        super().add(groups, labels, logits, weights * has_group)
 
-    def result(self) -> dict[str, float]:
-        """Returns the metrics of the samples of all ranks; NaN if no group has both labels.
+    def sums(self, groups: Any, labels: Any, logits: Any) -> dict[str, tuple[float, float]]:
+        num_groups, counted, samples, wins, *sums = _sums(
+            groups, labels, logits, self._grouping.cutoffs
+        )
+        values = [(wins, samples), *((total, counted) for total in sums)]
+        counts = {"groups": (num_groups, counted), "others": (self._num_others, 0)}
+        return counts | dict(zip(self.names, values, strict=True))
 
-        Collective: samples go to the rank that their group's id selects.
-        """
-        rows = np.concatenate(self._rows)
-        size = self._world.size
-        if size > 1:
-            owner = rows[:, 0] % size
-            rows = rows[np.argsort(owner, kind="stable")]
-            splits = np.bincount(owner, minlength=size).astype(np.int32)
-            received, _ = self._world.all_to_all(rows, splits, "metrics.groups")
-            rows = np.asarray(received)
-        labels = rows[:, 1] & 1
-        logits = (rows[:, 1] >> 1).astype(np.int32).view(np.float32)
-        own = [self._num_others, *_sums(rows[:, 0], labels, logits, self._grouping.cutoffs)]
-        gathered = self._world.gather_objects([float(value) for value in own], "metrics.group_sums")
-        others, groups, counted, samples, wins, *sums = np.sum(gathered, axis=0)
+    def totals(self) -> dict[str, tuple[float, float]]:
+        totals = super().totals()
+        (others, _), (groups, counted) = totals["others"], totals["groups"]
         self._set_notes(int(groups), int(counted), int(others))
-        if not counted:
-            return dict.fromkeys(self._grouping.metrics, math.nan)
-        values = [wins / samples, *(total / counted for total in sums)]
-        return dict(zip(self._grouping.metrics, map(float, values), strict=True))
+        return totals
 
     def _set_notes(self, groups: int, counted: int, others: int) -> None:
         feature = self._grouping.feature
@@ -154,11 +137,11 @@ def _sums(
         gained = gains[np.minimum(above + sizes, k)] - gains[np.minimum(above, k)]
         gained = np.bincount(group, positives / sizes * gained, num_groups)[both]
         ndcg = gained / gains[np.minimum(group_positives[both].astype(np.int64), k)]
-        sums += [ndcg.sum(), *_first_positive(above[first], sizes[first], positives[first], k)]
+        sums += [ndcg.sum(), *first_positive(above[first], sizes[first], positives[first], k)]
     return sums
 
 
-def _first_positive(
+def first_positive(
     above: np.ndarray, sizes: np.ndarray, positives: np.ndarray, k: int
 ) -> tuple[float, float]:
     """Returns the sums of MRR@k and HR@k, given for each group its first tie with positives.

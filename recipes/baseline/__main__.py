@@ -21,6 +21,7 @@ from dataloading.formats.split_tfrecords.folder_format import stored_spec
 from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.spec.locate import CLICKS, families_of, find_feature_spec
+from deployment.request_options import recipe_flag
 from recipes.baseline import comparison_table
 from recipes.baseline.comparison import BaselineRow
 from recipes.registry import BY_NAME
@@ -38,6 +39,7 @@ class BaselineOptions(CommandOptions):
     checkpoint_path: Path | None = flag(
         None, "checkpoint, or folder of them, of which the best or newest is compared"
     )
+    recipe: str | None = recipe_flag()
     output: Path | None = flag(
         None,
         "folder of baseline.json and baseline.png (default runs/baseline-NAME)",
@@ -58,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             options.dataset_path,
             options.checkpoint_path,
             folder,
+            recipe=options.recipe,
             spec_file=options.feature_spec,
             max_rows=options.max_rows,
         )
@@ -70,6 +73,7 @@ def compare(
     checkpoint_path: Path | None,
     output: Path,
     *,
+    recipe: str | None = None,
     spec_file: str,
     max_rows: int,
 ) -> list[BaselineRow]:
@@ -79,6 +83,7 @@ def compare(
         dataset_path: folder of the data set.
         checkpoint_path: a checkpoint, or a folder of them; None: simple models alone.
         output: folder of results and picture.
+        recipe: that of the checkpoint, see `open_checkpoint`.
         spec_file: name of the feature spec.
         max_rows: largest number of rows of a split that models are fitted to.
 
@@ -90,7 +95,12 @@ def compare(
     spec = stored_spec(FeatureSpec.from_yaml(file))
     (reads, *_) = families_of(spec) or [CLICKS]
     definition = next(known for known in BY_NAME.values() if known.family.reads == reads)
-    flags = _flags(definition, spec, checkpoint_path)
+    trained = None
+    if checkpoint_path is not None:
+        from deployment.model.trained_model import open_checkpoint
+
+        trained = open_checkpoint(str(checkpoint_path), str(dataset_path), recipe)
+    flags = trained.config if trained else _default_flags(definition, spec)
     task = import_module(definition.family.baseline).task(spec, flags, max_rows)
     checkpoint = None
     print(f"{dataset_path}: {task.description}\n{comparison_table.header(task)}", flush=True)
@@ -99,10 +109,10 @@ def compare(
         if row := measure():
             rows.append(row)
             print(comparison_table.line(row, task), flush=True)
-    if checkpoint_path is not None:
+    if trained is not None:
         from recipes.baseline.checkpoint import measure_checkpoint
 
-        checkpoint = measure_checkpoint(checkpoint_path, dataset_path, task.split)
+        checkpoint = measure_checkpoint(trained, task.split)
         print(
             comparison_table.line(checkpoint, task),
             comparison_table.verdict(task, rows, checkpoint),
@@ -112,14 +122,9 @@ def compare(
     return rows
 
 
-def _flags(definition: Definition, spec: FeatureSpec, checkpoint_path: Path | None) -> Config:
-    """Returns the flags of the training of a checkpoint, else the defaults."""
-    folder = str(spec.base_directory)
-    if checkpoint_path is not None:
-        from deployment.model.trained_model import open_checkpoint
-
-        return open_checkpoint(str(checkpoint_path), folder).config
-    return configuration.parse([definition.name, f"--dataset_path={folder}"], definition)
+def _default_flags(definition: Definition, spec: FeatureSpec) -> Config:
+    argv = [definition.name, f"--dataset_path={spec.base_directory}"]
+    return configuration.parse(argv, definition)
 
 
 if __name__ == "__main__":

@@ -22,14 +22,16 @@ def check_packages() -> None:
         )
 
 
-def compare_after_training(spec_file: Path, checkpoint: Path, output: Path) -> list[Path]:
+def compare_after_training(
+    spec_file: Path, checkpoint: Path, output: Path, recipe: str
+) -> list[Path]:
     """Compares a checkpoint with simple models (`--baseline`); returns the picture.
 
     The process runs on the CPU, because the training holds the memory of a GPU. A failure does not
     end the training.
     """
     flags = ["--dataset_path", spec_file.parent, "--feature_spec", spec_file.name]
-    flags += ["--checkpoint_path", checkpoint, "--output", output]
+    flags += ["--checkpoint_path", checkpoint, "--output", output, "--recipe", recipe]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     command = [sys.executable, "-m", "recipes.baseline", *map(str, flags)]

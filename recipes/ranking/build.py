@@ -22,7 +22,6 @@ from recipes.recipe import METRICS, Dataset, Evaluator, Goal, Recipe
 from runtime.hardware.device import Device
 
 if TYPE_CHECKING:
-    from nn.ctr.sizes import CTRConfig
     from nn.metrics.group_metrics import Grouping
     from recipes.recipe import Loss
 
@@ -47,11 +46,13 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
     spec = spec_of_data(config, spec)
     if config.original.saved_model_input_path:
         return _saved_model_recipe(config, spec, world)
-    interaction, note = config.model.interaction, None
-    if interaction != "cross":
-        interaction, note = choose_dot(interaction, device.kind)
-    by_model = config.distribution.model_parallel_input
-    model = build_model(config, spec, world, device)
+    build_own, facts, note = config.definition.build_model, dict[str, Any](), None
+    if build_own is None:
+        facts["interaction"] = config.model.interaction
+        if config.model.interaction != "cross":
+            facts["interaction"], note = choose_dot(config.model.interaction, device.kind)
+    by_model = config.distribution.model_parallel_input and build_own is None
+    model = (build_own or build_model)(config, spec, world, device)
     features = model.embedding.input_ids_list[world.rank] if by_model else None
     grouping = _grouping(config, spec)
     train, valid = open_data(config, spec, world, features)
@@ -64,11 +65,11 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         optimizers=model.create_optimizers(config.optimizer),
         evaluator=_evaluator(config, world, model, valid, grouping),
         metrics=(*METRICS, *(grouping.metrics if grouping else ())),
-        model_flags=_model_flags(config, model.config),
+        model_flags=_model_flags(config, model),
         facts={
             **from_flags.data_facts(train, valid),
             "tables": len(spec.channel(fs.CATEGORICAL_CHANNEL)),
-            "interaction": interaction,
+            **facts,
             "parameters": model.num_parameters,
         },
         notes=(
@@ -85,10 +86,12 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
     )
 
 
-def _model_flags(config: Config, shape: CTRConfig) -> dict[str, Any]:
+def _model_flags(config: Config, model: Any) -> dict[str, Any]:
     """Returns the flags that a checkpoint stores."""
-    flags = {name: canonical_value(name, getattr(config.model, name)) for name in SHAPE_FLAGS}
-    return flags | {"numerical_bins": shape.num_bins}
+    is_own = config.definition.build_model is not None
+    names = config.definition.model_flags if is_own else SHAPE_FLAGS
+    flags = {name: canonical_value(name, config.value(name)) for name in names}
+    return flags if is_own else flags | {"numerical_bins": model.config.num_bins}
 
 
 def _saved_model_recipe(config: Config, spec: fs.FeatureSpec, world: World) -> Recipe:

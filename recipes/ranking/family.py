@@ -94,6 +94,7 @@ RANKING = Family(
     check_baseline=check_packages,
     baseline="recipes.baseline.comparison",
     serving="deployment.model.served_ctr",
+    own_serving="deployment.model.own_ctr",
 )
 
 # Other names of flags: of the release of October 2022, and of what the log calls `loss`.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from config.command import CommandOptions, parse
 from config.flag import flag
-from recipes.registry import BY_NAME
+from recipes.registry import BY_NAME, OWN_RECIPE, definition_of
 from recipes.search.search import Search, run
 from recipes.search.space import SYNTAX, parse_parameters
 from runtime.cli import exit_status
@@ -31,7 +31,9 @@ def _check_name(text: str) -> None:
 class SearchOptions(CommandOptions):
     """Recipe, flags to vary, and number of trials."""
 
-    recipe: str = flag(MISSING, "name of the recipe", is_positional=True, choices=tuple(BY_NAME))
+    recipe: str = flag(
+        MISSING, f"recipe: {', '.join(BY_NAME)}, or {OWN_RECIPE}", is_positional=True
+    )
     study: str = flag(MISSING, "name of the search", metavar="NAME", check=_check_name)
     storage: Path | None = flag(
         None, "file of SQLite with its trials (default runs/search/NAME.db)", metavar="FILE"
@@ -55,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def search() -> None:
         options = parse(SearchOptions, own, "recipes.search", str(__doc__))
-        definition = BY_NAME[options.recipe]
+        definition = definition_of(options.recipe)
         storage = options.storage or Path("runs/search") / f"{options.study}.db"
         storage.parent.mkdir(parents=True, exist_ok=True)
         run(

@@ -49,6 +49,8 @@ def check_flags(config: Config, data: FeatureSpec | None, best_flags: Path) -> N
 def check_model(config: Config, data: FeatureSpec | None) -> None:
     """Raises ValueError if the model refuses the flags of a trial."""
     family = config.family
+    if not config.definition.has_plan:
+        return
     family.model_config(with_preset(config, data), family.spec_of_data(config, data))
 
 

@@ -23,6 +23,7 @@ from dataloading.spec.feature_spec import FeatureSpec
 from recipes.from_flags import load_feature_spec
 from recipes.preset_choice import with_preset
 from recipes.recipe import Goal
+from recipes.registry import path_of
 from recipes.search import trial_worker
 from recipes.search.flag_checks import check_flags, check_model, check_names
 from recipes.search.space import Parameter
@@ -175,7 +176,7 @@ def _workers(search: Search) -> Iterator[list[Connection]]:
     try:
         for _ in range(search.num_workers):
             ours, theirs = context.Pipe()
-            arguments = (theirs, search.definition.name)
+            arguments = (theirs, path_of(search.definition))
             process = context.Process(target=trial_worker.work, args=arguments, daemon=True)
             process.start()
             theirs.close()

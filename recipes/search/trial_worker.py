@@ -10,7 +10,7 @@ from typing import Any
 
 import config as configuration
 from recipes.execution import execute
-from recipes.registry import BY_NAME
+from recipes.registry import definition_of
 from runtime.files.disk import no_follow
 from runtime.parent_process import end_with_parent
 from runtime.tensorflow_start import prepare_tensorflow
@@ -49,7 +49,7 @@ def _train(
         if not connection.recv():
             raise _TrialStopped
 
-    definition = BY_NAME[recipe]
+    definition = definition_of(recipe)
     run_dir.mkdir(parents=True, exist_ok=True)
     with (
         open(run_dir / OUTPUT, "a", opener=no_follow) as file,
@@ -57,7 +57,7 @@ def _train(
         contextlib.redirect_stderr(file),
     ):
         try:
-            argv = [recipe, *arguments, f"--run_dir={run_dir}"]
+            argv = [definition.name, *arguments, f"--run_dir={run_dir}"]
             config = configuration.parse(argv, definition)
             execute(config, catches_signals=False, on_evaluation=report)
         except _TrialStopped:

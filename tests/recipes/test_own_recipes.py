@@ -1,0 +1,182 @@
+"""Recipes of one's own: the programs of the pages that add a model and a metric, trained, evaluated
+and served."""
+
+import importlib
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from embedding_testing.fake_world import run_threads
+
+import main
+import recipes
+from dataloading.spec.feature_spec import FeatureSpec
+from deployment.deploy import __main__ as deploy
+from deployment.predict import __main__ as predict
+from recipes.baseline import __main__ as baseline
+from recipes.registry import definition_of, path_of
+from recipes.search import __main__ as search
+
+PAGES = Path(__file__).parents[2] / "docs/how_to"
+OWN = "wide_deep:WIDE_DEEP"
+SMALL = ("--batch_size=512", "--embedding_dim=4", "--top_mlp_dims=16,1", "--epochs=1", "--seed=1")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs(tmp_path_factory):
+    """Saves the programs of both pages where modules are found."""
+    folder = tmp_path_factory.mktemp("programs")
+    for page in ("add_a_model.md", "add_a_metric.md"):
+        text = (PAGES / page).read_text()
+        found = re.findall(r"^Save this as `(\w+\.py)`.*?^```python\n(.*?)^```", text, re.M | re.S)
+        ((name, program),) = found
+        (folder / name).write_text(program)
+    sys.path.insert(0, str(folder))
+    yield folder
+    sys.path.remove(str(folder))
+
+
+def started(*flags):
+    return main.main(["main.py", f"--model={OWN}", *SMALL, *map(str, flags)])
+
+
+@pytest.fixture(scope="module")
+def trained(rows, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    flags = (f"--dataset_path={rows}", f"--save_checkpoint_path={folder / 'model'}")
+    assert started(*flags, f"--run_dir={folder / 'run'}") == 0
+    return rows, folder / "model"
+
+
+def restored(trained, tmp_path, mode, *flags):
+    places = [f"--dataset_path={trained[0]}", f"--restore_checkpoint_path={trained[1]}"]
+    run_dir = tmp_path / mode
+    assert started(f"--mode={mode}", *places, f"--run_dir={run_dir}", *flags) == 0
+    return json.loads((run_dir / "log.json").read_text().splitlines()[-1][5:])["data"]
+
+
+def test_served_scores(trained, tmp_path, capsys):
+    """What --mode predict, the loaded model and the deployed one score is the same."""
+    restored(trained, tmp_path, "predict", f"--predictions_path={tmp_path / 'scores.npy'}")
+    expected = np.load(tmp_path / "scores.npy")
+    arguments = [f"--recipe={OWN}", f"--checkpoint_dir={trained[1]}"]
+    for ensemble in ([], ["--monolithic"]):
+        repository = tmp_path / f"repository{len(ensemble)}"
+        assert deploy.main([*arguments, f"--model_repository={repository}", *ensemble]) == 0
+    served = tmp_path / "served.npy"
+    flags = [f"--model={repository}", f"--input={trained[0]}", "--mapping=test"]
+    assert predict.main([*flags, f"--output={served}"]) == 0
+    np.testing.assert_allclose(np.load(served), expected, rtol=1e-5)
+    model = recipes.load_model(trained[1], recipe=OWN)
+    assert model.recipe == "wide_deep"
+    spec = FeatureSpec.from_yaml(trained[0] / "feature_spec.yaml")
+    assert set(model.features) == {*spec.channel("numerical"), *spec.channel("categorical")}
+
+
+def test_evaluation_and_baseline(trained, tmp_path, capsys):
+    auc = restored(trained, tmp_path, "eval")["auc"]
+    flags = ["--dataset_path", trained[0], "--checkpoint_path", trained[1], "--recipe", OWN]
+    assert baseline.main([*map(str, flags), "--output", str(tmp_path / "baseline")]) == 0
+    rows = json.loads((tmp_path / "baseline/baseline.json").read_text())
+    assert f"{auc:.5f}"[:6] in json.dumps(rows)
+
+
+def test_unread_flags(trained, tmp_path, capsys):
+    restored(trained, tmp_path, "eval", "--bottom_mlp_dims=8", "--interaction=cross")
+    (note,) = re.findall("not used in this run .*", capsys.readouterr().out)
+    assert "--bottom_mlp_dims" in note and "--interaction" in note
+    assert "--top_mlp_dims" not in note and "--embedding_dim" not in note
+
+
+def test_checkpoint_of_an_unnamed_recipe(trained):
+    with pytest.raises(ValueError, match="of the recipe wide_deep, .* pass --recipe module:NAME"):
+        recipes.load_model(trained[1])
+    with pytest.raises(ValueError, match="of the recipe wide_deep, and --recipe is dlrm"):
+        recipes.load_model(trained[1], recipe="dlrm")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("deepfm", "expected one of dlrm, .*, or module:NAME of its Definition, got 'deepfm'"),
+        ("wide_deep:Wide", "the module wide_deep has no Definition of this name"),
+        ("no_such_module:X", "No module named 'no_such_module'"),
+    ],
+)
+def test_unknown_recipes(text, message):
+    with pytest.raises(ValueError, match=message):
+        definition_of(text)
+
+
+def test_path_of_a_definition():
+    assert path_of(definition_of(OWN)) == OWN
+    assert path_of(recipes.DLRM) == "dlrm"
+    with pytest.raises(ValueError, match="a global variable of a module"):
+        path_of(recipes.Definition("lost", recipes.RANKING))
+
+
+def test_search(rows, tmp_path, capfd):
+    arguments = [OWN, "--study=own", f"--storage={tmp_path / 'own.db'}", "--trials=1"]
+    arguments += ["--param", "learning_rate=log:1e-3..1e-2", "--", f"--dataset_path={rows}"]
+    assert search.main([*arguments, *SMALL]) == 0
+    assert "best: trial 0, validation auc" in capfd.readouterr().out
+
+
+def ndcg_of_users(users, labels, logits):
+    """Returns the mean of NDCG@5 over users with a click, user by user."""
+    values = []
+    for user in np.unique(users):
+        own = users == user
+        order = np.argsort(-logits[own])
+        gains = labels[own][order] / np.log2(np.arange(own.sum()) + 2)
+        ideal = np.sort(labels[own])[::-1] / np.log2(np.arange(own.sum()) + 2)
+        if labels[own].any():
+            values.append(gains[:5].sum() / ideal[:5].sum())
+    return np.mean(values)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_metric_on_ranks(size):
+    make = importlib.import_module("user_ndcg").UserNDCG
+    rng = np.random.default_rng(0)
+    users, labels = rng.integers(40, size=600), (rng.random(600) < 0.3).astype(np.float32)
+    logits = rng.permutation(600).astype(np.float32)
+    weights = rng.choice([0, 1], 600)
+
+    class Spec:
+        def channel(self, name):
+            return ["cat_0"]
+
+    def run(world):
+        metric = make(Spec())
+        metric.start(world)
+        for part in np.array_split(np.arange(world.rank, 600, size), 3):
+            metric.add(*(tf.constant(c[part, None]) for c in (users, labels, logits, weights)))
+        return metric.result()
+
+    real = weights > 0
+    expected = ndcg_of_users(users[real], labels[real], logits[real])
+    for result in run_threads(size, run):
+        assert result == {"user_ndcg@5": pytest.approx(expected, abs=1e-14)}
+
+
+def test_metric_of_a_training(rows, tmp_path):
+    result = recipes.train(
+        "user_ndcg:DLRM",
+        dataset_path=rows,
+        run_dir=tmp_path,
+        metric="user_ndcg@5",
+        epochs=1,
+        batch_size=512,
+        embedding_dim=8,
+        bottom_mlp_dims=(16, 8),
+        top_mlp_dims=(16, 1),
+        seed=1,
+        group_column="cat_0",
+        group_cutoffs=(5,),
+    )
+    assert result.metrics["user_ndcg@5"] == result.metrics["best_user_ndcg@5"] > 0
