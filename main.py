@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"main: error: {error}", file=sys.stderr)
         return USER_ERROR
     if {"--help", "-h", "-help", "--helpshort"} & set(rest):
-        print(f"python main.py --model {'|'.join(BY_NAME)}|MODULE:NAME; flags of {recipe}:\n")
+        print(f"python main.py --model {'|'.join(BY_NAME)}; flags of {recipe}:\n")
     if recipe not in BY_NAME:
         try:
             definition = definition_of(recipe)

@@ -198,6 +198,8 @@ def _checked(config: Config, adopted: Mapping[str, Any], where: str) -> dict[str
     for name, value in adopted.items():
         if name == "loss_scale" and isinstance(value, float):  # of versions without "dynamic"
             value = f"{value:g}"
+        if name == "exclude_seen" and isinstance(value, bool):  # of versions without "train"
+            value = "all" if value else "none"
         checked[name] = value = tuple(value) if isinstance(value, list) else value
         kinds = flag_types(config.family, name)
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):

@@ -192,6 +192,15 @@ def flag(default: Any, help_text: str, group: str = "", **rules: Any) -> Any:
     return Rules(group=group, **rules).flag(default, help_text)
 
 
+def recipe_flag() -> Any:
+    """Returns the field of the flag `--recipe` of a command that reads a checkpoint."""
+    return flag(
+        None,
+        "recipe of the checkpoint, module:NAME of its Definition (default: the built-in one)",
+        metavar="MODULE:NAME",
+    )
+
+
 def rules_of(field: "dataclasses.Field[Any]") -> Rules:
     """Returns the rules that a flag's dataclass field carries."""
     return cast(Rules, field.metadata["rules"])

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 from config.command import CommandOptions, parse
 from config.family import Definition
-from config.flag import flag
+from config.flag import flag, recipe_flag
 from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from deployment.artifacts.table_files import NONE, QUANTIZATIONS, STORED_AS
-from deployment.request_options import recipe_flag
 from runtime.cli import exit_status
 from runtime.cluster.signals import interrupted_by_sigterm, raise_if_interrupted
 from runtime.files.outputs import SAVED_MODEL, check_folder

@@ -1,18 +1,9 @@
 """Flags of the rows that are sent to a served model."""
 
-import functools
 from dataclasses import dataclass
 
 from config.command import CommandOptions
-from config.flag import flag
-
-# Flag of the commands that read a checkpoint.
-recipe_flag = functools.partial(
-    flag,
-    None,
-    "recipe of the checkpoint, module:NAME of its Definition (default: the built-in one)",
-    metavar="MODULE:NAME",
-)
+from config.flag import flag, recipe_flag
 
 
 @dataclass(frozen=True, kw_only=True)

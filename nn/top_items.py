@@ -130,6 +130,21 @@ class TopItemSearch:
             stop = min(per_round, num_users - start) if self._world.is_chief else 0
             yield TopItems(np.asarray(items)[:stop], tf.sigmoid(logits[:stop]).numpy())
 
+    def logits(self, inputs: Any) -> np.ndarray:
+        """Returns the logits of all items of some users, float32 [users, items]; collective."""
+        starts = range(0, self._num_items, self._block_items)
+        blocks = [self._block_logits(inputs, self._items_from(start)) for start in starts]
+        return np.concatenate(blocks, axis=1)[:, : self._num_items]
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def _block_logits(self, inputs, items: tf.Tensor) -> tf.Tensor:
+        return self._score(inputs, items)
+
+    def _items_from(self, start: int) -> np.ndarray:
+        """Returns a block of items; the last one is filled with copies of the last item."""
+        items = np.arange(start, start + self._block_items, dtype=np.int32)
+        return np.minimum(items, self._num_items - 1)
+
     def _search_block(self, num_users: int, inputs: Any, pairs: Pairs) -> list[tf.Tensor]:
         """Returns items and logits of a block of users; NaN if a logit is not finite."""
         best = [
@@ -138,8 +153,7 @@ class TopItemSearch:
         ]
         is_finite = tf.constant(True)
         for start in range(0, self._num_items, self._block_items):
-            stop = start + self._block_items
-            items = np.minimum(np.arange(start, stop, dtype=np.int32), self._num_items - 1)
+            items = self._items_from(start)
             masked = self._masked(num_users, start, pairs)
             *best, finite = self._merge(inputs, items, masked, best)
             is_finite = tf.logical_and(is_finite, finite)
@@ -151,7 +165,6 @@ class TopItemSearch:
         stop = min(start + self._block_items, self._num_items)
         left, right = np.searchsorted(pairs.items, [start, stop])
         own = np.stack([pairs.users[left:right], pairs.items[left:right] - start], axis=1)
-        # The last block is filled with copies of the last item.
         copies = np.arange(stop - start, self._block_items)
         users = np.repeat(np.arange(num_users), len(copies))
         filled = np.stack([users, np.tile(copies, num_users)], axis=1)

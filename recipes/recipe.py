@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dataloading.spec.feature_spec import FeatureSpec
     from nn.embedding_model import EmbeddingModel
     from nn.metrics.evaluator import DatasetEvaluator, HeldOutAndTrainEvaluator
+    from nn.metrics.held_out_ranking import HeldOutRanking
     from nn.optim.optimizers import Optimizer
     from nn.train.trainer import Trainer
     from recipes.recommendation import Recommendation
@@ -131,6 +132,7 @@ class Recipe:
         pretrained: sets the weights of a new training from other models, as a collective, and
             returns a description of them; None without any.
         kept: columns of `valid` that predictions keep, on rank 0; None without any.
+        rankings: rankings of held-out items, which `--mode eval` also measures.
         recommendation: users and the search of their top items; None unless `--mode recommend`.
     """
 
@@ -155,6 +157,7 @@ class Recipe:
     sweep: Sequence[DrawnPairs] = ()
     pretrained: Callable[[], str] | None = None
     kept: KeptColumns | None = None
+    rankings: Sequence[HeldOutRanking] = ()
     recommendation: Recommendation | None = None
 
     def add_metrics(self, config: Config, spec: FeatureSpec | None) -> None:

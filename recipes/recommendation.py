@@ -106,7 +106,8 @@ def user_ids(
     if path == ALL_USERS:
         ids = values.ids
         return ids if is_known is None else ids[is_known[ids]]
-    ids = values.encode(_read_users(path, feature), f"--users {path}")
+    names = (values.encoding.column, feature, _USER_COLUMN)
+    ids = values.encode(_read_users(path, tuple(dict.fromkeys(names))), f"--users {path}")
     if is_known is not None and not is_known[ids].all():
         row = int(np.argmin(is_known[ids]))
         value = values.decode(ids[row : row + 1])[0].as_py()
@@ -117,8 +118,8 @@ def user_ids(
     return ids
 
 
-def _read_users(path: str, feature: str) -> Any:
-    """Returns the column of users of a CSV or Parquet file, an array of pyarrow."""
+def _read_users(path: str, columns: tuple[str, ...]) -> Any:
+    """Returns the first of these columns of a CSV or Parquet file, an array of pyarrow."""
     import pyarrow as pa
     from pyarrow import csv, parquet
 
@@ -126,17 +127,17 @@ def _read_users(path: str, feature: str) -> Any:
         if Path(path).suffix.lower() == ".parquet":
             table = parquet.read_table(path)
         else:
-            texts = dict.fromkeys((feature, _USER_COLUMN), pa.string())
+            texts = dict.fromkeys(columns, pa.string())
             table = csv.read_csv(path, convert_options=csv.ConvertOptions(column_types=texts))
     except (OSError, pa.ArrowException) as error:
         words = " ".join(str(error).split())
         raise ValueError(
             f"--users {path}: expected a .csv or .parquet file: {words:.300}"
         ) from None
-    names = [name for name in (feature, _USER_COLUMN) if name in table.column_names]
+    names = [name for name in columns if name in table.column_names]
     if not names or not len(table):
         got = f"the columns {listing(table.column_names)}" if not names else "no row"
-        raise ValueError(f"--users {path}: expected rows of a column '{feature}', got {got}")
+        raise ValueError(f"--users {path}: expected rows of a column '{columns[0]}', got {got}")
     return table[names[0]].combine_chunks()
 
 

@@ -30,6 +30,7 @@ ALLOWED = {
     "recipes/search": RECIPES,
     "recipes/baseline": RECIPES - {"training"} | {"deployment.model.trained_model"},
     "recipes/loaded_model.py": {
+        "config.family",
         "dataloading.pipeline.batch",
         "deployment",
         "nn.metrics",
@@ -432,7 +433,7 @@ ANY_NAME = r"(original|config/sections|distributed-embeddings/(examples|.*/pytho
 ALIKE = (
     r"(.*/)?(__init__|__main__|setup|options)\.py",
     r"benchmarks/\w+/(ours|peer|workload)\.py",
-    r"(config|recipes/\w+)/(family|build|preset|shape)\.py",
+    r"(config|recipes/\w+)/(family|build|preset|rankings|shape)\.py",
     r"nn/(ctr|ncf|sequence)/(model|sizes)\.py",
     r"preproc/(criteo|criteo/output|criteo/multi_hot|amazon_books|movielens)/(prepare|data_set)\.py",
     r"dataloading/.*/(dataset|writer)\.py",

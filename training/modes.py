@@ -28,6 +28,9 @@ def evaluate(run: RunContext) -> Summary:
     metrics = _measure(run)
     assert run.recipe.valid is not None
     speeds.evaluated(run.recipe.valid.num_samples, time.perf_counter() - start)
+    for ranking in run.recipe.rankings:
+        with run.log.bar("ranking", ranking.num_rounds) as advance:
+            metrics |= ranking.measure(advance)
     return {**metrics, **run.log.names.of_summary(speeds.summary())}
 
 

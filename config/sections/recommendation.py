@@ -1,4 +1,4 @@
-"""Flags of recommendations."""
+"""Flags of recommendations and of the ranking of held-out items."""
 
 import functools
 from dataclasses import dataclass
@@ -7,22 +7,46 @@ from config.flag import Rules, Values
 
 RECOMMEND = ("recommend",)
 ALL_USERS = "all"
+# Splits of --exclude_seen.
+NONE, TRAIN, ALL = "none", "train", "all"
+# The flag without a value, and the values of earlier versions.
+EXCLUDE_SEEN_WORDS = {
+    "exclude_seen=": f"exclude_seen={ALL}",
+    "exclude_seen=true": f"exclude_seen={ALL}",
+    "exclude_seen=false": f"exclude_seen={NONE}",
+}
 
 _recommending = functools.partial(Rules, part="recommendation", modes=RECOMMEND)
+_evaluating = functools.partial(Rules, modes=("eval",))
 
 
 @dataclass(frozen=True)
 class RecommendationConfig:
-    """Recommendations (--mode recommend)."""
+    """Recommendations (--mode recommend), rankings of held-out items (--mode eval)."""
 
     users: str = _recommending(is_local=True).flag(
         ALL_USERS,
         "users to recommend items to; a .csv or .parquet file with a column of the name of the "
-        "user feature, or all; original values where the data set has a vocabulary",
+        "prepared one, of the user feature, or 'user'; or all; original values where the data set "
+        "has a vocabulary",
     )
     top: int = _recommending(at_least=1).flag(10, "items per user, the highest score first")
-    exclude_seen: bool = _recommending().flag(
-        False, "leave out the items that the user has in any split of the data set"
+    exclude_seen: str = _recommending(choices=(NONE, TRAIN, ALL), spaced=True).flag(
+        NONE,
+        "leave out the items that the user has in train, or in all splits; without a value: all",
+    )
+    full_ranking: bool = _evaluating(part="recommendation").flag(
+        False,
+        "rank the held-out items among all items; reports HR@k, NDCG@k and recall@k (--topk) and "
+        "those of a ranking by popularity; items that the user has in train are left out",
+    )
+    valid_negative: int = _evaluating(part="sequential", at_least=0).flag(
+        0,
+        "rank each clicked item among that number of items that the user never clicked; reports "
+        "HR@k, NDCG@k and recall@k (--topk), and those of a ranking by popularity; 0: no ranking",
+    )
+    topk: int = _evaluating(part="sequential", at_least=1).flag(
+        10, "length of the rankings of --full_ranking and --valid_negative"
     )
 
 

@@ -1,12 +1,13 @@
 """Users and items of a data set of histories: last samples, the catalogue, pairs that occur."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from dataloading.histories.dataset import blocks
 from dataloading.keys.distinct import distinct
-from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION, FeatureSpec
+from dataloading.spec.feature_spec import LABEL_CHANNEL, TEST, TRAIN, VALIDATION, FeatureSpec
 from dataloading.spec.history_channels import draws_labels, num_ids, sequence_channels
 
 _NONE = -1
@@ -19,8 +20,14 @@ class Catalogue(NamedTuple):
     # ids of each feature of the item, int64 [n] each; the first is `ids`
     features: tuple[np.ndarray, ...]
     # user * num_ids + item of each pair of a user and an item that occurs as a target with label 1
-    # or in a history, int64, ascending
-    keys: np.ndarray
+    # or in a history of a split, int64, by split
+    keys_of_splits: dict[str, np.ndarray]
+    clicks: np.ndarray  # samples of `train` with label 1 and this target, int64 [n]
+
+    def keys(self, splits: Sequence[str] = (TRAIN, VALIDATION, TEST)) -> np.ndarray:
+        """Returns the keys of pairs that occur in these splits, int64, ascending."""
+        own = [keys for split, keys in self.keys_of_splits.items() if split in splits]
+        return distinct(np.concatenate([np.empty(0, np.int64), *own]))
 
 
 def last_samples(spec: FeatureSpec, split: str) -> np.ndarray:
@@ -44,7 +51,7 @@ def read_catalogue(spec: FeatureSpec) -> Catalogue:
     item, *others = channels.target
     num_items = num_ids(spec, item)
     table = np.full([num_items, 1 + len(others)], _NONE, np.int64)
-    keys = [np.empty(0, np.int64)]
+    keys, clicks = dict[str, np.ndarray](), np.zeros(num_items, np.int64)
     labels = spec.channel_spec.get("label", ())
     for split in (TRAIN, VALIDATION, TEST):
         if split not in spec.source_spec:
@@ -52,6 +59,7 @@ def read_catalogue(spec: FeatureSpec) -> Catalogue:
         stored = {name for chunk in spec.source_spec[split] for name in chunk.features}
         label = [name for name in labels if name in stored]
         is_positive = int(draws_labels(spec, split))
+        own = [np.empty(0, np.int64)]
         names = [_user_feature(spec), *channels.target, *channels.positive, *label]
         for users, *columns in blocks(spec, split, names):
             size = len(channels.target)
@@ -60,13 +68,27 @@ def read_catalogue(spec: FeatureSpec) -> Catalogue:
             for rows in (targets.astype(np.int64), steps):
                 _add_items(table, rows, spec, channels.target)
             positive = columns[-1] if label else is_positive
-            took = np.concatenate(
-                [histories[0], targets[:, :1] * np.not_equal(positive, 0)], axis=1
-            )
+            taken = targets[:, :1] * np.not_equal(positive, 0)
+            if split == TRAIN:
+                clicks += np.bincount(taken[:, 0], minlength=num_items)
+            took = np.concatenate([histories[0], taken], axis=1)
             pairs = users.astype(np.int64) * num_items + took
-            keys.append(distinct(pairs[took != 0]))
+            own.append(distinct(pairs[took != 0]))
+        keys[split] = distinct(np.concatenate(own))
     ids = np.flatnonzero(table[:, 0] > 0)
-    return Catalogue(ids, tuple(table[ids].T), distinct(np.concatenate(keys)))
+    return Catalogue(ids, tuple(table[ids].T), keys, clicks[ids])
+
+
+def positive_samples(spec: FeatureSpec, split: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns number, user and target of the samples of label 1 of a split, int64 [n] each."""
+    label, start, parts = spec.channel(LABEL_CHANNEL)[0], 0, list[np.ndarray]()
+    target = sequence_channels(spec, with_labels=True, with_negatives=False).target[0]
+    for labels, users, items in blocks(spec, split, [label, _user_feature(spec), target]):
+        rows = np.flatnonzero(labels[:, 0] == 1)
+        parts.append(np.stack([start + rows, users[rows, 0], items[rows, 0]]).astype(np.int64))
+        start += len(labels)
+    numbers, users, items = np.concatenate(parts, axis=1)
+    return numbers, users, items
 
 
 def _add_items(

@@ -4,6 +4,7 @@ An interaction is a user and an item that belong together, a positive. A candida
 positive and its negatives, of one user, in neighboring rows.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -178,9 +179,15 @@ def touched_keys(spec: FeatureSpec, evaluated: str) -> np.ndarray:
     These are the interactions of `train`, `validation`, `test` and the split `evaluated`, as far
     as they are there. Any other split may hold pairs to predict, which may be untouched.
     """
+    return positive_keys(spec, (fs.TRAIN, fs.VALIDATION, fs.TEST, evaluated))
+
+
+def positive_keys(spec: FeatureSpec, splits: Sequence[str]) -> np.ndarray:
+    """Returns the keys (`keys_of`) of the interactions of splits, as far as they are there, int64
+    `[m]`, ascending."""
     num_items = num_users_and_items(spec)[1]
-    keys = []
-    for split in dict.fromkeys((fs.TRAIN, fs.VALIDATION, fs.TEST, evaluated)):
+    keys = [np.empty(0, np.int64)]
+    for split in dict.fromkeys(splits):
         if split not in spec.source_spec:
             continue
         if length_of_lists(spec, split) is None:

@@ -5,9 +5,8 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 from config.command import CommandOptions, parse_variant, refuse, separated
-from config.flag import excludes, flag, requires
+from config.flag import excludes, flag, recipe_flag, requires
 from deployment.artifacts.table_files import INT8, NONE, QUANTIZATIONS
-from deployment.request_options import recipe_flag
 from deployment.serving.interface import DENSE, SPARSE, UNKNOWN_IS_ERROR, UNKNOWN_IS_ZERO
 from deployment.triton.repository import check_name
 from deployment.triton.tensorrt import ONNX, SAVED_MODEL, TRT, check_precision

@@ -86,9 +86,9 @@ class OneRowModel:
         ids = tuple(tf.zeros([batch, hotness], tf.int64) for hotness in self._hotnesses)
         if numerical is None:
             numerical = tf.zeros([batch, self._num_numerical])
-        self._model.embedding = given = _GivenVectors(self.embedding, ids, vectors)
+        self._model.embedding = lookups = _GivenVectors(self.embedding, ids, vectors)
         try:
-            return self._model(Inputs(numerical, ids)), given.features
+            return self._model(Inputs(numerical, ids)), lookups.features
         finally:
             self._model.embedding = self.embedding
 

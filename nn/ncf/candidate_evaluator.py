@@ -21,18 +21,28 @@ class HitRateEvaluator(DatasetEvaluator):
         dataset: See `DatasetEvaluator`, with `list_length`: batches, and padding in them, are
             whole candidate lists of this number of consecutive samples, one of which has label 1.
         k: Number of first items that count as a hit, at least 1.
+        popularity: Popularity of each item, [items], by which the lists are ranked, too; None: they
+            are not.
     """
 
-    def __init__(self, model, dataset, k: int, world: World | None = None):
+    def __init__(
+        self,
+        model,
+        dataset,
+        k: int,
+        world: World | None = None,
+        popularity: np.ndarray | None = None,
+    ):
         super().__init__(model, dataset, world)
-        self._k = k
+        self._k, self._popularity = k, popularity
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        return (f"hr@{self._k}", f"ndcg@{self._k}", "log_loss")
+        return (f"hr@{self._k}", f"ndcg@{self._k}", "log_loss", *self.added_names)
 
     def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:
-        """Yields "hr@k", "ndcg@k" (with the number) and "log_loss"; see the base class.
+        """Yields "hr@k", "ndcg@k" (with the number), each with that by popularity
+        ("hr@k_popularity"), "log_loss" and added metrics; see the base class.
 
         Raises:
             NonFiniteScores: A logit is NaN, on any rank.
@@ -40,37 +50,51 @@ class HitRateEvaluator(DatasetEvaluator):
         length = self.dataset.list_length
         # Only the log loss is used: the least number of bins.
         losses = BinnedMetrics(2, self._world)
-        counts = np.zeros(length, np.int64)
+        counts = np.zeros([2, length], np.int64)  # of the model, and by popularity
         waiting = None
+        for metric in self._added:
+            metric.start(self._world)
         for batch in self.dataset.dataset():
             if stopped():
                 return
             logits = self._scorer.score(batch.inputs)
             # The batch before is counted while a GPU computes this one.
-            counts += _counts(waiting, length)
+            counts += self._counts(waiting, length)
             waiting = batch, logits
-            losses.update(batch.labels, logits, np.float32(batch.weights.numpy() > 0))
-        counts += _counts(waiting, length)
+            weights = np.float32(batch.weights.numpy() > 0)
+            losses.update(batch.labels, logits, weights)
+            for metric in self._added:
+                metric.add(metric.group_of(batch.inputs), batch.labels, logits, weights)
+        counts += self._counts(waiting, length)
         log_loss = losses.result().log_loss
         if self._world.size > 1:
             (counts,) = self._world.all_reduce([counts], "sum", "ranking.counts")
             counts = np.asarray(counts)
-        name, value = f"hr@{self._k}", hit_rate(counts, self._k)
-        self.notes = ranking_notes(name, value, int(counts.sum()), self._k, length)
-        yield name, value
-        yield f"ndcg@{self._k}", ndcg(counts, self._k)
+        name, value = f"hr@{self._k}", hit_rate(counts[0], self._k)
+        self.notes = ranking_notes(name, value, int(counts[0].sum()), self._k, length)
+        for name, metric in (("hr", hit_rate), ("ndcg", ndcg)):
+            yield f"{name}@{self._k}", metric(counts[0], self._k)
+            if self._popularity is not None:
+                yield f"{name}@{self._k}_popularity", metric(counts[1], self._k)
         yield "log_loss", log_loss
+        for metric in self._added:
+            yield from metric.result().items()
 
-
-def _counts(scored, length: int) -> np.ndarray:
-    """Counts the candidate lists of (batch, logits) by the position of their positive, [length]."""
-    if scored is None:
-        return np.zeros(length, np.int64)
-    batch, logits = scored
-    items, labels, scores, weights = (
-        np.asarray(column).reshape(-1, length)
-        for column in (batch.inputs.item, batch.labels, logits, batch.weights)
-    )
-    real = weights[:, 0] > 0
-    ranks = ranks_of_positives(items[real], labels[real], scores[real])
-    return np.bincount(ranks, minlength=length)
+    def _counts(self, scored, length: int) -> np.ndarray:
+        """Counts the candidate lists of (batch, logits) by the position of their positive, [2,
+        length]: by logits, and by popularity."""
+        counts = np.zeros([2, length], np.int64)
+        if scored is None:
+            return counts
+        batch, logits = scored
+        items, labels, scores, weights = (
+            np.asarray(column).reshape(-1, length)
+            for column in (batch.inputs.item, batch.labels, logits, batch.weights)
+        )
+        real = weights[:, 0] > 0
+        items, labels, scores = items[real], labels[real], scores[real]
+        orders = [scores] if self._popularity is None else [scores, self._popularity[items]]
+        for row, order in enumerate(orders):
+            ranks = ranks_of_positives(items, labels, order)
+            counts[row] = np.bincount(ranks, minlength=length)
+        return counts

@@ -79,26 +79,56 @@ class CandidateScorer:
         Returns:
             Logits of a click, [users, candidates] float32.
         """
-        _, target = self._look_up([tf.zeros([0], tf.int32)] * self._num_user, targets)
-        num = tf.shape(target)[0]
+        target = self._look_up_items(targets)
 
         def of_user(parts: UserHistories) -> tf.Tensor:
-            repeated = UserHistories(*(tf.repeat(part[tf.newaxis], num, axis=0) for part in parts))
-            vectors = Vectors(
-                repeated.user,
-                target,
-                repeated.long,
-                repeated.short,
-                None,
-                repeated.long_mask,
-                repeated.short_mask,
-            )
-            categories = targets[-1][:, tf.newaxis], repeated.categories
-            logits = self._model.logits_of_vectors(vectors, categories, repeated.states)
-            return tf.cast(tf.reshape(logits, [-1]), tf.float32)
+            return self._logits_of_user(parts, target, targets[-1])
 
+        return tf.map_fn(of_user, users, fn_output_signature=tf.TensorSpec([None], tf.float32))
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def list_logits(self, users: UserHistories, targets: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Scores candidates of its own for each user; collective.
+
+        Args:
+            users: the users.
+            targets: integers [users, candidates] of each item feature.
+
+        Returns:
+            Logits of a click, [users, candidates] float32.
+        """
+        flat = self._look_up_items([tf.reshape(ids, [-1]) for ids in targets])
+        shape = tf.concat([tf.shape(targets[0]), tf.shape(flat)[1:]], axis=0)
+
+        def of_user(parts: tuple[UserHistories, tf.Tensor, tf.Tensor]) -> tf.Tensor:
+            return self._logits_of_user(*parts)
+
+        lists = (users, tf.ensure_shape(tf.reshape(flat, shape), [None, None, flat.shape[1]]))
         signature = tf.TensorSpec([None], tf.float32)
-        return tf.map_fn(of_user, users, fn_output_signature=signature)
+        return tf.map_fn(of_user, (*lists, targets[-1]), fn_output_signature=signature)
+
+    def _logits_of_user(
+        self, user: UserHistories, target: tf.Tensor, category: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns logits [candidates] float32 of their vectors and last features."""
+        num = tf.shape(target)[0]
+        repeated = UserHistories(*(tf.repeat(part[tf.newaxis], num, axis=0) for part in user))
+        vectors = Vectors(
+            repeated.user,
+            target,
+            repeated.long,
+            repeated.short,
+            None,
+            repeated.long_mask,
+            repeated.short_mask,
+        )
+        categories = category[:, tf.newaxis], repeated.categories
+        logits = self._model.logits_of_vectors(vectors, categories, repeated.states)
+        return tf.cast(tf.reshape(logits, [-1]), tf.float32)
+
+    def _look_up_items(self, items: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Returns vectors [n, item_dim] of item features [n]."""
+        return self._look_up([tf.zeros([0], tf.int32)] * self._num_user, items)[1]
 
     def _look_up(self, users: Sequence[Any], items: Sequence[Any]) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns vectors of users [n, user features * dim] and of items [m, item_dim]."""

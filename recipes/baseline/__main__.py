@@ -16,12 +16,11 @@ import config as configuration
 from config import Config
 from config.command import CommandOptions, parse
 from config.family import Definition
-from config.flag import flag
+from config.flag import flag, recipe_flag
 from dataloading.formats.split_tfrecords.folder_format import stored_spec
 from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.spec.locate import CLICKS, families_of, find_feature_spec
-from deployment.request_options import recipe_flag
 from recipes.baseline import comparison_table
 from recipes.baseline.comparison import BaselineRow
 from recipes.registry import BY_NAME

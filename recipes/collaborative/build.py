@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from distributed_embeddings.collectives import World
 
 from config import Config
@@ -15,15 +14,18 @@ from dataloading.spec import feature_spec as fs
 from recipes import from_flags
 from recipes.collaborative.shape import build_model
 from recipes.recipe import METRICS, Goal, Recipe
-from recipes.recommendation import Recommendation, SeenItems, user_ids
 from runtime import checkpoint
 from runtime.cluster.distributed import run_on_all_ranks
 from runtime.hardware.device import Device
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from dataloading.interactions.candidates import CandidateDataset
     from dataloading.interactions.sampled import SampledInteractions
-    from nn.ncf.model import NCFModel
+    from nn.metrics.held_out_ranking import HeldOutRanking
+    from recipes.recommendation import Recommendation
 
 # Seed of negatives that are drawn for an evaluation: equal in all runs, so that models can be
 # compared.
@@ -46,16 +48,14 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
     if batch_sizes:
         spec = _drawn_spec(config, world)
     assert spec is not None
-    model = build_model(config, spec, world, device)
+    model = (config.definition.build_model or build_model)(config, spec, world, device)
     shape = model.config
     reads_samples = not batch_sizes and config.run.mode != "recommend"
     train, valid = open_data(config, spec, world) if reads_samples else (None, None)
-    recommendation = None
-    if config.run.mode == "recommend":
-        recommendation = _recommendation(config, spec, model, world)
+    recommendation, rankings = _rankings(config, spec, model, world)
     evaluator, names = None, [f"{metric}@{flags.topk}" for metric in ("hr", "ndcg")]
     if valid and config.run.mode != "predict":
-        evaluator = HitRateEvaluator(model, valid, flags.topk, world)
+        evaluator = HitRateEvaluator(model, valid, flags.topk, world, _popularity(config, spec))
     return Recipe(
         model=model,
         train=train,
@@ -78,7 +78,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
             ),
             *(recommendation.notes if recommendation else ()),
         ),
-        metrics=(*METRICS, *names),
+        metrics=(*METRICS, *names, *(n for ranking in rankings for n in ranking.names)),
         goal=Goal(names[0], flags.threshold, "threshold", names[0], reports_time_to_best=True),
         keeps_best=flags.checkpoint_dir is not None,
         make_batch=train.samples if train else None,
@@ -91,7 +91,30 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         pretrained=_pretrained(config, model, world),
         kept=from_flags.kept_columns(config, spec, valid, world),
         recommendation=recommendation,
+        rankings=rankings,
     )
+
+
+def _rankings(
+    config: Config, spec: fs.FeatureSpec, model: Any, world: World
+) -> tuple[Recommendation | None, Sequence[HeldOutRanking]]:
+    """Returns the recommendations of `--mode recommend`, and the rankings of `--mode eval`."""
+    if config.run.mode not in ("eval", "recommend"):
+        return None, ()
+    from recipes.collaborative import rankings
+
+    if config.run.mode == "recommend":
+        return rankings.recommendation(config, spec, model, world), ()
+    return None, rankings.held_out_rankings(config, spec, model, world)
+
+
+def _popularity(config: Config, spec: fs.FeatureSpec) -> NDArray[np.int64] | None:
+    """Returns the popularity of each item, to compare `--mode eval` with; None in other modes."""
+    if config.run.mode != "eval" or fs.TRAIN not in spec.source_spec:
+        return None
+    from recipes.collaborative.rankings import count_of_items
+
+    return count_of_items(spec)
 
 
 def _export_weights(folder: Path) -> str:
@@ -210,37 +233,3 @@ def _drawn_spec(config: Config, world: World) -> fs.FeatureSpec:
         "channel_spec": {fs.USER_CHANNEL: ["user"], fs.ITEM_CHANNEL: ["item"]},
     }
     return fs.FeatureSpec.from_dict(content, ".", origin="drawn users and items")
-
-
-def _recommendation(
-    config: Config, spec: fs.FeatureSpec, model: NCFModel, world: World
-) -> Recommendation:
-    """Returns the users of `--users` and the search of their items."""
-    from dataloading.interactions.stored import touched_keys
-    from nn.top_items import TopItemSearch
-    from recipes.original_ids import original_ids
-
-    (user,), (item,) = (spec.channel(channel) for channel in (fs.USER_CHANNEL, fs.ITEM_CHANNEL))
-    (users, user_note), (items, item_note) = (
-        original_ids(spec, name, spec.cardinality(name)) for name in (user, item)
-    )
-    ids = user_ids(config, user, users)
-    candidates = items.ids
-    seen = None
-    if config.recommendation.exclude_seen:
-        seen = SeenItems(touched_keys(spec, fs.TRAIN), len(items), ids, candidates)
-
-    def score(users: Any, places: Any) -> Any:
-        return model.pair_logits(model.vectors_of(users, places + items.first_id))
-
-    return Recommendation(
-        users=ids,
-        user_values=users,
-        item_values=items,
-        count=config.recommendation.top,
-        candidates=candidates,
-        search=TopItemSearch(score, len(candidates), config.recommendation.top, world),
-        inputs=lambda numbers: ids[numbers].astype(np.int32),
-        excluded=seen,
-        notes=(user_note, item_note),
-    )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from config import Config
 from config.family import Definition, Family
 from config.flag import Values
+from config.sections.recommendation import EXCLUDE_SEEN_WORDS
 from dataloading.interactions.stored import num_users_and_items
 from dataloading.spec.locate import INTERACTIONS
 from recipes.collaborative import preset
@@ -147,6 +148,7 @@ NCF = Definition(
         "load_checkpoint_path": "restore_checkpoint_path",
         "checkpoint_path": "restore_checkpoint_path",
         "mode=test": "mode=eval",
+        **EXCLUDE_SEEN_WORDS,
     },
     log_names,
 )

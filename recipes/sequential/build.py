@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from distributed_embeddings.collectives import World
-from numpy.typing import NDArray
 
 from config import Config
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.history_channels import (
     POSITIVE_CHANNEL,
     TARGET_CHANNEL,
-    num_ids,
     sequence_channels,
 )
 from recipes import from_flags
 from recipes.recipe import METRICS, Evaluator, Goal, Recipe
-from recipes.recommendation import Recommendation, SeenItems, user_ids
 from recipes.sequential.shape import (
     build_model,
     needs_negatives,
@@ -31,15 +27,14 @@ from runtime.hardware.device import Device
 if TYPE_CHECKING:
     from dataloading.histories.dataset import SequenceDataset
     from nn.metrics.group_metrics import Grouping
+    from nn.metrics.held_out_ranking import HeldOutRanking
     from nn.sequence.model import SequenceModel
     from nn.sequence.sizes import SequenceModelConfig
+    from recipes.recommendation import Recommendation
 
 # Bytes that forward and backward pass of DIEN's block keep per number of a sample's history: 0.41
 # MiB per sample were measured with 100 steps of 32 numbers.
 STATE_BYTES = 134
-
-# Users whose items are searched together: each takes a pass of the model over all items.
-MAX_USERS = 16
 
 # Flags that a checkpoint stores so that the model can be built again.
 SHAPE_FLAGS = (
@@ -54,13 +49,12 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
     from nn.sequence.loss import sequence_loss
     from nn.sequence.sizes import NVIDIA, embedding_tables
 
-    model = build_model(config, spec, world, device)
+    model = (config.definition.build_model or build_model)(config, spec, world, device)
     shape = model.config
     optimizer, is_nvidia = optimizer_config(config), shape.variant == NVIDIA
-    train, valid, evaluated_train, recommendation = None, None, None, None
-    if config.run.mode == "recommend":
-        recommendation = _recommendation(config, spec, model, world)
-    else:
+    train, valid, evaluated_train = None, None, None
+    recommendation, rankings = _rankings(config, spec, model, world)
+    if config.run.mode != "recommend":
         train, valid, evaluated_train = open_data(config, spec, world)
     evaluator: Evaluator | None = None
     grouping = None
@@ -97,11 +91,28 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
         ),
         loss_terms=_loss_terms(shape),
         saves_epochs=True,
-        metrics=(*METRICS, *(grouping.metrics if grouping else ()), "train_auc", "train_loss"),
+        metrics=(
+            *(*METRICS, *(grouping.metrics if grouping else ()), "train_auc", "train_loss"),
+            *(name for ranking in rankings for name in ranking.names),
+        ),
         goal=Goal(threshold=config.evaluation.auc_threshold),
         kept=from_flags.kept_columns(config, spec, valid, world, _tables_of_histories(spec)),
         recommendation=recommendation,
+        rankings=rankings,
     )
+
+
+def _rankings(
+    config: Config, spec: fs.FeatureSpec, model: SequenceModel, world: World
+) -> tuple[Recommendation | None, Sequence[HeldOutRanking]]:
+    """Returns the recommendations of `--mode recommend`, and the rankings of `--mode eval`."""
+    if config.run.mode not in ("eval", "recommend"):
+        return None, ()
+    from recipes.sequential import rankings
+
+    if config.run.mode == "recommend":
+        return rankings.recommendation(config, spec, model, world), ()
+    return None, rankings.held_out_rankings(config, spec, model, world)
 
 
 def _grouping(config: Config, spec: fs.FeatureSpec) -> Grouping | None:
@@ -200,55 +211,3 @@ def _tables_of_histories(spec: fs.FeatureSpec) -> dict[str, str]:
         for features in histories
         for feature, target in zip(features, targets, strict=False)
     }
-
-
-def _recommendation(
-    config: Config, spec: fs.FeatureSpec, model: SequenceModel, world: World
-) -> Recommendation:
-    """Returns the users of `--users` with their last histories and the search of their items."""
-    import tensorflow as tf
-
-    from dataloading.histories.catalogue import last_samples, read_catalogue
-    from dataloading.histories.dataset import row_reader
-    from nn.sequence.candidate_logits import CandidateScorer
-    from nn.top_items import TopItemSearch
-    from recipes.original_ids import original_ids
-
-    channels = sequence_channels(spec, with_labels=False, with_negatives=False)
-    split = from_flags.evaluation_split(config.data.eval_mapping, config.run.mode, spec)
-    last = last_samples(spec, split)
-    user, item = channels.user[0], channels.target[0]
-    (users, user_note), (items, item_note) = (
-        original_ids(spec, name, num_ids(spec, name)) for name in (user, item)
-    )
-    ids = user_ids(config, user, users, last >= 0, f"a sample in the split '{split}'")
-    catalogue = read_catalogue(spec)
-    seen = None
-    if config.recommendation.exclude_seen:
-        seen = SeenItems(catalogue.keys, num_ids(spec, item), ids, catalogue.ids)
-    rows = row_reader(spec, split, [*channels.user, *channels.positive])
-    scorer, features = CandidateScorer(model), [tf.constant(f) for f in catalogue.features]
-
-    def inputs(numbers: NDArray[np.int64]) -> Any:
-        columns = rows.read(last[ids[numbers]], rows.columns)
-        num_user = len(channels.user)
-        return scorer.histories(
-            *([tf.constant(c) for c in part] for part in (columns[:num_user], columns[num_user:]))
-        )
-
-    def score(users: Any, places: Any) -> Any:
-        return scorer.logits(users, [tf.gather(feature, places) for feature in features])
-
-    return Recommendation(
-        users=ids,
-        user_values=users,
-        item_values=items,
-        count=config.recommendation.top,
-        candidates=catalogue.ids,
-        search=TopItemSearch(
-            score, len(catalogue.ids), config.recommendation.top, world, MAX_USERS
-        ),
-        inputs=inputs,
-        excluded=seen,
-        notes=(user_note, item_note),
-    )

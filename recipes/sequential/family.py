@@ -7,6 +7,7 @@ from typing import Any
 from config.family import Definition, Family
 from config.flag import Values
 from config.sections import optimizer
+from config.sections.recommendation import EXCLUDE_SEEN_WORDS
 from dataloading.spec.locate import HISTORIES
 from recipes.sequential import preset
 from recipes.sequential.build import build, open_data
@@ -106,6 +107,7 @@ SIM = Definition(
         "benchmark_warmup_steps": "warmup_batches",
         "affinity=single": "affinity=socket_single",
         "affinity=single_unique": "affinity=socket_single_unique",
+        **EXCLUDE_SEEN_WORDS,
     },
     _log_names,
 )

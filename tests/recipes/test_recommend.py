@@ -98,15 +98,7 @@ def test_all_users(rows, model, tmp_path, suffix):
 
 def seen_pairs(rows):
     """Pairs of training rows and the positives of the test lists."""
-    spec = FeatureSpec.from_yaml(rows / "feature_spec.yaml")
-    pairs = set()
-    for split in spec.source_spec:
-        users, items = (np.fromfile(rows / f"{split}/{n}_0.bin", "i4") for n in ("user", "item"))
-        labels = np.ones(len(users), bool)
-        if split == "test":
-            labels = np.fromfile(rows / "test/label_0.bin", bool)
-        pairs |= set(zip(users[labels].tolist(), items[labels].tolist(), strict=True))
-    return pairs
+    return pairs_of(rows, "train") | pairs_of(rows, "test")
 
 
 def test_seen_items_and_too_few_left(rows, model, tmp_path, capsys):
@@ -117,6 +109,45 @@ def test_seen_items_and_too_few_left(rows, model, tmp_path, capsys):
     check(lines, scores, range(USERS), 40, seen_pairs(rows))
     output = capsys.readouterr().out
     assert output.count("note: 60 users have fewer than 40 items left: all of them were") == 1
+
+
+def pairs_of(rows, split):
+    """Pairs of train, or the positives of the test lists."""
+    users, items = (np.fromfile(rows / f"{split}/{n}_0.bin", "i4") for n in ("user", "item"))
+    labels = np.ones(len(users), bool)
+    if split == "test":
+        labels = np.fromfile(rows / "test/label_0.bin", bool)
+    return set(zip(users[labels].tolist(), items[labels].tolist(), strict=True))
+
+
+def test_seen_items_of_train(rows, model, tmp_path):
+    checkpoints, scores = model
+    lines = recommended(rows, tmp_path, checkpoints, "--top=5", "--exclude_seen", "train")
+    check(lines, scores, range(USERS), 5, pairs_of(rows, "train"))
+
+
+def test_full_ranking(rows, model, tmp_path):
+    """Metrics over all items, of scores without ties, and of popularity."""
+    checkpoints, scores = model
+    train, held_out = (pairs_of(rows, split) for split in ("train", "test"))
+    counts = np.bincount(np.fromfile(rows / "train/item_0.bin", "i4"), minlength=ITEMS)
+    flags = ("--mode=eval", f"--checkpoint_dir={checkpoints}", "--full_ranking", "--topk=5")
+    summary = run(rows, tmp_path, *flags)
+    values = []
+    for user, item in sorted(held_out):
+        others = [i for i in range(ITEMS) if (user, i) not in train and i != item]
+        place = int((scores[user, others] > scores[user, item]).sum())
+        values.append([place < 5, (place < 5) / np.log2(place + 2), place < 5])
+        above = int((counts[others] > counts[item]).sum())
+        ties = 1 + int((counts[others] == counts[item]).sum())
+        chances = [(above + number < 5) / ties for number in range(ties)]
+        gains = [chance / np.log2(above + i + 2) for i, chance in enumerate(chances)]
+        values[-1] += [sum(chances), sum(gains), sum(chances)]
+    names = [f"full_{name}@5" for name in ("hr", "ndcg", "recall")]
+    names += [f"{name}_popularity" for name in names]
+    for name, value in zip(names, np.mean(values, axis=0), strict=True):
+        assert summary[name] == pytest.approx(value, abs=1e-12), name
+    assert summary["hr@5"] > summary["hr@5_popularity"] > 0
 
 
 def test_file_of_users(rows, model, tmp_path):

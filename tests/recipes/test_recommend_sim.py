@@ -46,6 +46,11 @@ def write_pairs(folder, spec):
     arrays = [array[rows] for array in test]
     arrays[2] = np.tile(np.arange(1, ITEMS + 1), len(last))[:, None]
     arrays[3] = sequence_data.category_of(arrays[2])
+    write_samples(folder, spec, arrays)
+
+
+def write_samples(folder, spec, arrays):
+    """Writes samples as a split 'test'."""
     features = spec.feature_spec
     user, target = spec.channel("user_features"), spec.channel("target_item_features")
     pairs = sequence_spec(
@@ -115,6 +120,43 @@ def test_full_sort(trained, tmp_path, flags, capsys):
         np.testing.assert_allclose([float(line["score"]) for line in own], best, atol=1e-6)
         np.testing.assert_allclose(row[np.array(items) - 1], best, atol=1e-6)
     assert number == len(lines)
+
+
+def test_rankings_of_held_out_items(trained, tmp_path):
+    """Against the scores of each test sample of label 1 with all items."""
+    rows, checkpoints, _ = trained
+    flags = (f"--load_checkpoint_path={checkpoints}", "--topk=5")
+    summary = run(
+        *(rows, tmp_path / "eval", *flags, "--mode=eval", "--full_ranking", "--valid_negative=20")
+    )
+    (_, *train), test = samples()
+    positive = np.flatnonzero(test[0][:, 0] == 1)
+    scores = scores_of(trained, tmp_path, positive)
+    took = np.concatenate([train[3], train[1] * samples()[0][0]], axis=1)
+    seen = {(int(u), int(i)) for u, row in zip(train[0][:, 0], took, strict=True) for i in row}
+    values = []
+    for row, own in zip(positive, scores, strict=True):
+        user, item = int(test[1][row, 0]), int(test[2][row, 0])
+        others = [i for i in range(1, ITEMS + 1) if (user, i) not in seen and i != item]
+        place = int((own[np.array(others) - 1] > own[item - 1]).sum())
+        values.append([place < 5, (place < 5) / np.log2(place + 2), place < 5])
+    for name, value in zip(("hr", "ndcg", "recall"), np.mean(values, axis=0), strict=True):
+        assert summary[f"full_{name}@5"] == pytest.approx(value, abs=0.5 / len(positive)), name
+        assert summary[f"{name}@5"] >= summary[f"full_{name}@5"] - 0.1
+        assert 0 <= summary[f"{name}@5_popularity"] <= 1
+
+
+def scores_of(trained, tmp_path, positive):
+    """Returns the scores of all items for test samples, [samples, items]."""
+    spec = sequence_data.write(tmp_path / "some", 3, splits=("train",))
+    arrays = [np.repeat(array[positive], ITEMS, axis=0) for array in samples()[1]]
+    arrays[2] = np.tile(np.arange(1, ITEMS + 1), len(positive))[:, None]
+    arrays[3] = sequence_data.category_of(arrays[2])
+    write_samples(tmp_path / "candidates", spec, arrays)
+    path, load = tmp_path / "scores.npy", f"--load_checkpoint_path={trained[1]}"
+    flags = (load, "--mode=predict", f"--predictions_path={path}")
+    run(tmp_path / "candidates", tmp_path / "predict", *flags)
+    return np.load(path).reshape(-1, ITEMS)
 
 
 def test_users_of_a_file(trained, tmp_path, capsys):

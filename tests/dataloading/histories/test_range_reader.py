@@ -134,7 +134,7 @@ def test_stored_labels(tmp_path):
     assert batch.inputs.target[0].numpy().ravel().tolist() == [5, 8, 1]
     assert batch.inputs.negative[0].numpy()[1, 1] == drawn(1, 3, 0, 1, 3)[0]
     assert count_samples(spec, "train") == 3
-    assert read_catalogue(spec).keys.tolist() == [13, 15, 21, 29]  # without 18
+    assert read_catalogue(spec).keys().tolist() == [13, 15, 21, 29]  # without 18
 
 
 def test_rows_to_predict(tmp_path):
@@ -164,7 +164,7 @@ def test_kept_columns_and_catalogue(tmp_path):
     catalogue = read_catalogue(spec)
     assert catalogue.ids.tolist() == [1, 3, 5, 8, 9]
     assert catalogue.features[1].tolist() == [11, 13, 15, 18, 19]
-    assert catalogue.keys.tolist() == [13, 15, 18, 21, 29]
+    assert catalogue.keys().tolist() == [13, 15, 18, 21, 29]
 
 
 def test_ranks_and_restarts(tmp_path):
