@@ -45,7 +45,7 @@ def train(recipe: str | Definition, **flags: Any) -> Result:
     """Trains a model.
 
     One process saves checkpoints in the folder of the run, unless a flag names another folder. The
-    folder of the run is new, `runs/<recipe>-<time>`, unless `run_dir` names one.
+    folder of the run is new, `runs/<recipe>-<data>-<number>`, unless `run_dir` names one.
 
     Args:
         recipe: `dlrm`, `dcnv2`, `sim` or `ncf`, or the definition of another recipe, itself or as
@@ -180,7 +180,10 @@ def _saving_in_run_dir(definition: Definition, flags: dict[str, Any]) -> tuple[C
     """Returns the flags of a training that saves in the folder of the run, and that folder."""
     placeholder = {**flags, "save_checkpoint_path": CHECKPOINTS}
     config = _parse(definition, "train", placeholder)
-    run_dir = run_folder.make_run_dir(config.logs.run_dir, config.recipe)
+    run_dir = run_folder.make_run_dir(
+        config.logs.run_dir,
+        run_folder.training_names(config.recipe, config.data.dataset_path),
+    )
     paths = {"run_dir": str(run_dir), "save_checkpoint_path": str(run_dir / CHECKPOINTS)}
     explicit = config.explicit | set(paths)
     return dataclasses.replace(config.with_values(paths), explicit=explicit), run_dir

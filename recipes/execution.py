@@ -5,7 +5,7 @@ functions after it are its phases, in their order. The steps are in `training/lo
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from distributed_embeddings.collectives import World
@@ -33,7 +33,7 @@ from training.logs.run_log import open_log
 from training.loop import TrainingLoop
 from training.modes import MODES, Summary
 from training.schedule import count_steps
-from training.start_log import start_notes
+from training.start_log import start_block, start_notes
 from training.state import Position, RunContext
 
 
@@ -81,10 +81,13 @@ def execute(
             pretrained = "not read: the training resumes" if start.resumes else recipe.pretrained()
         position = checkpoints.position_of(start, saved, recipe.goal, data)
         total_steps = _count_steps(config, recipe, position)
+        trained_metrics = checkpoints.metrics_of_training(config, saved)
 
         # Folder and log of the run; the mode.
         with (
-            run_folder.open_run_dir(config.logs.run_dir, config.recipe, world) as run_dir,
+            run_folder.open_run_dir(
+                config.logs.run_dir, _names_of_folder(config, recipe, start, saved), world
+            ) as run_dir,
             run_on_all_ranks(
                 world, lambda: open_log(config, recipe, run_dir, world, total_steps, position.step)
             ) as log,
@@ -92,7 +95,9 @@ def execute(
             run = RunContext(
                 *(config, recipe, device, world, log, run_dir),
                 *(start, position, total_steps, data, catches_signals, on_evaluation),
+                trained_metrics=trained_metrics,
             )
+            log.message(start_block(run))
             for text in start_notes(run, binding_note, pretrained, notes):
                 log.message(text)
             if start.path is not None and saved is not None:
@@ -247,11 +252,20 @@ def _count_steps(config: Config, recipe: Recipe, position: Position) -> int | No
     return total_steps
 
 
+def _names_of_folder(
+    config: Config, recipe: Recipe, start: Start, saved: Index | None
+) -> Iterator[str]:
+    """Yields names of the folder of a run, in that of the training of its checkpoint if there."""
+    training = checkpoints.training_run_dir(config, start, saved)
+    if training is None:
+        return run_folder.training_names(config.recipe, config.data.dataset_path)
+    split = recipe.valid.split if recipe.valid is not None else None
+    return run_folder.evaluation_names(training, config.run.mode, split)
+
+
 def train(run: RunContext) -> Summary:
     """Trains the model, with evaluations and checkpoints on the way."""
-    description = run_on_all_ranks(
-        run.world, lambda: checkpoints.describe_training(run.config, run.recipe, run.data)
-    )
+    description = run_on_all_ranks(run.world, lambda: checkpoints.describe_training_run(run))
     with handle_failures(run) as policy:
         loop = TrainingLoop(run, policy, description, mlperf_hook.open_hook(run))
         loop.run()

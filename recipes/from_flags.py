@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 ASSUMED_DEVICE_MEMORY_GB = 80  # of --plan_only: NVIDIA's A100 and H100 of that size
 
+# Share of a rank's memory from which on a run notes what its tables take.
+_NOTED_MEMORY = 0.1
+
 # Folder in --dataset_path into which NVIDIA's preparation of 2022 writes the data set.
 _NVIDIA_FOLDER = "binary_dataset"
 
@@ -106,7 +109,7 @@ def grouping(
 def data_facts(train: Dataset | None, valid: Dataset | None) -> dict[str, int | str]:
     """Returns the number of training and of evaluated samples, and the evaluated split."""
     facts: dict[str, int | str] = {"training_rows": train.num_samples} if train else {}
-    return facts | ({"evaluation_rows": f"{valid.num_samples} ({valid.split})"} if valid else {})
+    return facts | ({"evaluation_rows": f"{valid.num_samples:,} ({valid.split})"} if valid else {})
 
 
 def note_test_split(mode: str, spec: fs.FeatureSpec, valid: Dataset | None, remedy: str) -> str:
@@ -198,7 +201,11 @@ def make_plan(
         result = plan(workload, limits, flags.dist_strategy, budget)
     except PlanError as error:
         raise ValueError(_with_flags(f"{error}{budget.advice}")) from None
-    return replace(result, memory_note=budget.describe(result))
+    largest = max(cost.device_bytes for cost in result.costs)
+    is_asked = flags.plan_only or flags.plan_device_memory_gb is not None
+    is_tight = largest >= _NOTED_MEMORY * (budget.device_bytes or 0)
+    note = budget.describe(result) if is_asked or is_tight else ""
+    return replace(result, memory_note=note)
 
 
 def _memory_budget(config: Config, memory: RankMemory | None, dense_bytes: float) -> MemoryBudget:
@@ -293,7 +300,9 @@ def evaluation_split(split: str, mode: str, spec: fs.FeatureSpec) -> str:
     """
     if split != "auto":
         return split
-    first, second = (fs.VALIDATION, fs.TEST) if mode == "train" else (fs.TEST, fs.VALIDATION)
+    # Features are chosen by their importance, which must not be on test samples.
+    chooses = mode in ("train", "importance")
+    first, second = (fs.VALIDATION, fs.TEST) if chooses else (fs.TEST, fs.VALIDATION)
     if first not in spec.source_spec and second not in spec.source_spec:
         remedy = ", or not at all with --evals_per_epoch 0" if mode == "train" else ""
         raise ValueError(

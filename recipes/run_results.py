@@ -11,6 +11,7 @@ from recipes.registry import path_of
 from runtime.cluster import launcher
 from runtime.files.outputs import SAVED_MODEL, check_folder
 from runtime.logs import run_folder
+from training.epoch_log import result_columns, result_notes
 from training.state import RunContext
 
 
@@ -52,13 +53,15 @@ def finish(run: RunContext, summary: dict[str, Any]) -> tuple[dict[str, Any], li
     if mode not in ("predict", "recommend") and run.world.is_chief:
         best_auc = recipe.best_auc()  # may generate millions of samples
         summary |= {} if best_auc is None else {"best_reachable_auc": best_auc}
+    for note in result_notes(run, summary):
+        run.log.message(note)
     try:
         if run.world.is_chief and mode in ("train", "eval"):
             history = run.position.history if mode == "train" else None
             evaluator = recipe.evaluator if recipe.goal.metric in summary else None
             drawn = run_folder.draw_plots(run.run_dir, run.log, history, evaluator, summary)
     finally:
-        summary = run.log.summary(summary)
+        summary = run.log.summary(summary, result_columns(run, summary))
     return summary, drawn
 
 

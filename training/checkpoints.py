@@ -1,5 +1,6 @@
 """Contents of a training's checkpoints, and how a run starts from one."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,11 @@ def adopt(config: Config, start: Start) -> tuple[Config, checkpoint.Index | None
     return config.replace(**read(config, saved.description)), saved, []
 
 
+# Names in a description: folder of the run, relative to that of the checkpoints, and split of the
+# evaluations.
+_RUN_DIR, _SPLIT = "run_dir", "evaluated_split"
+
+
 def training_weights(recipe: Recipe) -> list[checkpoint.Weight]:
     """Returns everything that a checkpoint of a training stores."""
     return recipe.model.weights_to_save() + recipe.model.optimizer_weights(recipe.optimizers)
@@ -131,6 +137,42 @@ def position_of(
     position = Position.from_json(saved.state, goal)
     has_grown = saved.description["feature_spec"] != fingerprint(data)
     return position.on_grown_data() if has_grown else position
+
+
+def describe_training_run(run: RunContext) -> dict[str, Any]:
+    """Returns the description of `describe_training`, with the folder of the run, and the split
+    that it evaluates."""
+    description = describe_training(run.config, run.recipe, run.data)
+    if run.recipe.valid is not None:
+        description[_SPLIT] = run.recipe.valid.split
+    if run.start.folder is not None:
+        root = run.start.folder.root
+        description[_RUN_DIR] = os.path.relpath(run.run_dir.resolve(), root)
+    return description
+
+
+def metrics_of_training(
+    config: Config, saved: checkpoint.Index | None
+) -> dict[str, dict[str, float]]:
+    """Returns the metrics that a checkpoint had in its training, for a run in another mode, by the
+    title of their column in a table of results; none if it was not evaluated then."""
+    if config.run.mode == "train" or saved is None or _SPLIT not in saved.description:
+        return {}
+    state = saved.state
+    if not state.get("metrics") or state.get("evaluated_step") != state["step"]:
+        return {}
+    return {f"{saved.description[_SPLIT]} (step {state['step']})": state["metrics"]}
+
+
+def training_run_dir(config: Config, start: Start, saved: checkpoint.Index | None) -> Path | None:
+    """Returns the folder of the run that trained the checkpoint of a run in another mode; None if
+    it is not there any more, or cannot be written."""
+    if config.run.mode == "train" or start.path is None or saved is None:
+        return None
+    if _RUN_DIR not in saved.description:
+        return None
+    folder = os.path.relpath(start.path.resolve().parent / saved.description[_RUN_DIR])
+    return Path(folder) if os.access(folder, os.W_OK) else None
 
 
 def check_same_data(

@@ -2,13 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from training.state import RunContext
 
 if TYPE_CHECKING:
     from runtime.logs.timer import StepTimer
+
+
+def result_columns(
+    run: RunContext, summary: Mapping[str, Any]
+) -> dict[str, Mapping[str, Any]] | None:
+    """Returns metrics by the title of their column; None without an evaluation.
+
+    Of a training, those of its last and of its best evaluation; otherwise those of the checkpoint
+    in its training, and those of this run.
+    """
+    position, valid = run.position, run.recipe.valid
+    if run.config.run.mode != "train" and valid is not None:
+        values = {name: summary[name] for name in run.recipe.metrics if name in summary}
+        return {**run.trained_metrics, valid.split: values} if values else None
+    if not position.metrics or valid is None:
+        return None
+    columns: dict[str, Mapping[str, Any]]
+    columns = {f"last ({valid.split})": {"step": position.evaluated_step, **position.metrics}}
+    if len(position.history["validation_loss"]) > 1 and (best := position.best) is not None:
+        values = {run.recipe.goal.metric: best.value, **position.best_metrics}
+        columns[f"best ({valid.split})"] = {"step": best.step, **values}
+    return columns
+
+
+def result_notes(run: RunContext, summary: Mapping[str, Any]) -> Iterator[str]:
+    """Yields a note if the probabilities of the model that is kept are of no use."""
+    entropy = "normalized_entropy"
+    keeps_best = run.config.checkpoint.keep_best or run.config.evaluation.early_stopping
+    metrics = run.position.best_metrics if keeps_best else {}
+    value = {**summary, **metrics}.get(entropy, 0.0)
+    if value > 1 and run.config.optimizer.training_loss == "log_loss":
+        yield (
+            f"note: {entropy} {value:.5f} is above 1: the probabilities are worse than predicting "
+            "the share of label 1 for every row"
+        )
 
 
 class EpochLog:

@@ -241,9 +241,8 @@ class TrainingLoop:
                 f"{self.evaluation.early_stopping} evaluations in a row without a "
                 f"{'lower' if goal.lower_is_better else 'higher'} {goal.metric}"
             )
-        stops_or_keeps = self.evaluation.early_stopping or self.best_folder
-        if best is not None and self.recipe.evaluator is not None and stops_or_keeps:
-            self.log.message(self._describe_best(best))
+        if best is not None and self.recipe.evaluator is not None:
+            self._log_best(best)
         throughput = self.timer.mean_throughput()
         elapsed_s = self._elapsed_s()
         values = {
@@ -256,18 +255,25 @@ class TrainingLoop:
         }
         return self.epoch_log.complete_summary(values, elapsed_s)
 
-    def _describe_best(self, best: Best) -> str:
-        """Returns a sentence on the best evaluation and its checkpoint."""
-        goal, kept = self.goal, "its checkpoint was not kept"
+    def _log_best(self, best: Best) -> None:
+        """Logs the best evaluation and its checkpoint, and a quality that fell after its peak."""
+        goal, position, split = self.goal, self.position, self._evaluator().split
+        kept = "its checkpoint was not kept (--keep_best)"
         if self.folder is None:
             kept = "no checkpoint without --save_checkpoint_path"
         elif self.best_folder and (path := self.best_folder.best_of_step(best.step)):
             kept = f"checkpoint {path}"
-        text = f"best {self._evaluator().split} {goal.metric} {best.value:.5f} at step {best.step}"
-        other = dict(self.position.values_of(goal.threshold_metric)).get(best.step)
-        if goal.threshold_metric != goal.metric and other is not None:
-            text += f" ({goal.threshold_metric} {other:.5f})"
-        return f"{text}: {kept}"
+        quality = goal.threshold_metric
+        values = [(value, -step) for step, value in position.values_of(quality) if value == value]
+        if len(values) > 1 and position.metrics[quality] < max(values)[0]:
+            highest, step = max(values)
+            self.log.message(
+                f"{split} {quality} fell from {highest:.5f} at step {-step} to "
+                f"{position.metrics[quality]:.5f}"
+            )
+        if self.evaluation.early_stopping or self.best_folder or best.step < position.step:
+            text = f"best {split} {goal.metric} {best.value:.5f} at step {best.step}"
+            self.log.message(f"{text}: {kept}")
 
     def _evaluator(self) -> Evaluator:
         assert self.recipe.evaluator is not None

@@ -32,6 +32,7 @@ class RunContext:
             modes.
         data: the data set; None for data generated from flags.
         catches_signals: whether SIGTERM and SIGINT request a checkpoint and the end of a training.
+        trained_metrics: of the checkpoint that is evaluated, see `checkpoints.metrics_of_training`.
         noted: kinds of notes on evaluations that were logged.
         on_evaluation: called with the goal's metric after each evaluation of a training; an
             exception ends the training.
@@ -49,6 +50,7 @@ class RunContext:
     data: FeatureSpec | None
     catches_signals: bool = True
     on_evaluation: Callable[[float], None] = lambda metric: None
+    trained_metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     noted: set[str] = field(default_factory=set)
 
     def log_notes(self, notes: Mapping[str, str]) -> None:
@@ -91,6 +93,7 @@ class Position:
         trainer: `Trainer.state()`.
         metrics: metrics of the last evaluation.
         best: best evaluation so far; None before the first one.
+        best_metrics: its metrics; those of checkpoints of earlier versions have none.
         goal_reached_s: `elapsed_s` when the goal's threshold was reached; None before.
         history: learning curve, (step, value) pairs by name.
     """
@@ -104,6 +107,7 @@ class Position:
     trainer: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     best: Best | None = None
+    best_metrics: dict[str, float] = field(default_factory=dict)
     goal_reached_s: float | None = None
     history: dict[str, list[tuple[int, float]]] = field(
         default_factory=lambda: {"train_loss": [], "validation_loss": []}
@@ -124,6 +128,7 @@ class Position:
         best = math.nan if self.best is None else self.best.value
         if math.isnan(best) or goal.is_better(value, best):
             self.best = Best(value, self.step, self.epoch, elapsed_s)
+            self.best_metrics = metrics
         if goal.threshold is not None and metrics[goal.threshold_metric] >= goal.threshold:
             self.goal_reached_s = elapsed_s
 

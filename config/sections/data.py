@@ -50,8 +50,8 @@ class DataConfig:
         choices=("auto", "train", "validation", "test"), read_when=evaluates, used_with=(_STORED,)
     ).flag(
         "auto",
-        "split to evaluate on; auto is validation (else test) during training and test (else "
-        "validation) in the other modes",
+        "split to evaluate on; auto is validation (else test) during training and for --mode "
+        "importance, and test (else validation) in the other modes",
     )
     shuffle: bool = Rules(resume=FIXED, part="clicks", modes=TRAIN, used_with=(_STORED,)).flag(
         True,

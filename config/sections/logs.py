@@ -15,7 +15,14 @@ class LogConfig:
     """Logs and profile."""
 
     run_dir: str | None = Rules(resume=OWN, is_local=True).flag(
-        None, "folder of the run's log, plots and profile; by default runs/<recipe>-<time>"
+        None,
+        "folder of the run's log, plots and profile; by default runs/<recipe>-<data>-<number>; "
+        "runs that read a checkpoint make it in the folder of its training: eval-test",
+    )
+    verbose: bool = Rules(resume=OWN, is_local=True).flag(
+        False,
+        "print the lines of epochs and of the summary as NVIDIA's dllogger does, too; also printed "
+        "with --log_path and the other flags that only NVIDIA's recipes have",
     )
     print_freq: int = Rules(at_least=1, modes=TRAIN_OR_INFERENCE).flag(
         1000, "steps between log lines; the first ones are at 10, 20, 50, 100, ... steps"

@@ -1,5 +1,6 @@
 """Flags of NVIDIA's DLRM and DCNv2 recipes that this toolkit has no other use for."""
 
+import dataclasses
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,6 +51,12 @@ class OriginalConfig:
     fp16: bool = _ranking().flag(
         False, "write the SavedModel with a dense part in float16; runs in the other modes as --amp"
     )
+
+
+def is_requested(flags: Values) -> bool:
+    """Returns whether the command line has flags of NVIDIA's recipes that others do not need."""
+    names = {"log_path", *(field.name for field in dataclasses.fields(OriginalConfig))}
+    return bool(flags.explicit & names)
 
 
 def notes(flags: Values) -> Iterator[str]:

@@ -10,6 +10,7 @@ from config.family import Definition, Family
 from config.flag import Values
 from config.sections.recommendation import EXCLUDE_SEEN_WORDS
 from dataloading.interactions.stored import num_users_and_items
+from dataloading.spec.feature_spec import TEST, VALIDATION
 from dataloading.spec.locate import INTERACTIONS
 from recipes.collaborative import preset
 from recipes.collaborative.build import build, open_data
@@ -70,19 +71,22 @@ _EPOCH_NAMES = {
 
 def log_names(mode: str, split: str | None, goal: str) -> LogNames:
     """Returns the names of values in the log; see `config.family.Definition`."""
-    losses = {"loss": "train_loss", "log_loss": "validation_loss"}
+    loss = {"log_loss": f"{split}_loss"} if split in (VALIDATION, TEST) else {}
     kinds = (f"{kind}_{loop}_throughput" for loop in ("train", "eval") for kind in ("best", "mean"))
+    unprinted = ("loss", "time_to_threshold_s", *kinds)
     return LogNames(
-        step={"log_loss": "validation_loss"},
-        epoch={**_EPOCH_NAMES, "log_loss": "validation_loss"},
+        step=loss,
+        epoch={**_EPOCH_NAMES, **loss},
         summary={
-            **losses,
+            "loss": "train_loss",
+            **loss,
             **({f"best_{goal}": "best_accuracy"} if goal.startswith("hr@") else {}),
             "time_to_best_s": "time_to_best_model",
             "time_to_threshold_s": "time_to_target",
         },
         epoch_line=tuple(_EPOCH_NAMES),
-        further=("loss", "time_to_threshold_s", *kinds),
+        further=unprinted,
+        unprinted=unprinted,
     )
 
 

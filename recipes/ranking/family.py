@@ -7,6 +7,7 @@ from typing import Any
 from config.family import Definition, Family
 from config.sections.original import DOT_INTERACTIONS
 from config.sections.run import MLPERF
+from dataloading.spec.feature_spec import TEST, VALIDATION
 from dataloading.spec.locate import CLICKS
 from recipes.baseline.after_training import check_packages
 from recipes.ranking import preset
@@ -16,30 +17,10 @@ from recipes.ranking.numerical_bins import has_bins
 from recipes.ranking.shape import build_model, model_config, table_use
 from runtime.logs.dlll import LogNames
 
-_TEST_LOSS: dict[str, tuple[str, float]] = {"test_loss": ("log_loss", 1)}
-# Names of values in NVIDIA's logs, by --mode.
-_LOG_NAMES = {
-    "train": LogNames(
-        summary={
-            "loss": "train_loss",
-            "lowest_log_loss": "validation_loss",
-            "step_time_ms": "mean_step_time_ms",
-        },
-        further=("loss", "lowest_log_loss", "step_time_ms"),
-        unprinted=("loss", "lowest_log_loss", "step_time_ms"),
-    ),
-    "eval": LogNames(added=_TEST_LOSS),
-    "importance": LogNames(added=_TEST_LOSS),
-    "inference": LogNames(
-        added={
-            **_TEST_LOSS,
-            "mean_inference_throughput": ("throughput", 1),
-            **{
-                f"{name}_inference_latency": (f"latency_{name}", 1e3)
-                for name in ("mean", "p90", "p95", "p99")
-            },
-        }
-    ),
+# Values of the summary of --mode inference in NVIDIA's logs.
+_INFERENCE: dict[str, tuple[str, float]] = {
+    "mean_inference_throughput": ("throughput", 1),
+    **{f"{n}_inference_latency": (f"latency_{n}", 1e3) for n in ("mean", "p90", "p95", "p99")},
 }
 
 
@@ -68,7 +49,14 @@ def _expand(values: dict[str, Any], explicit: set[str]) -> set[str]:
 
 
 def _log_names(mode: str, split: str | None, goal: str) -> LogNames:
-    return _LOG_NAMES.get(mode, LogNames())
+    """Returns NVIDIA's names of values; a loss of an evaluation has the name of its split."""
+    if mode != "train":
+        loss: dict[str, tuple[str, float]] = {f"{split}_loss": ("log_loss", 1)} if split else {}
+        return LogNames(added={**loss, **(_INFERENCE if mode == "inference" else {})})
+    names = {"loss": "train_loss", "step_time_ms": "mean_step_time_ms"}
+    if split in (VALIDATION, TEST):
+        names["lowest_log_loss"] = f"{split}_loss"
+    return LogNames(summary=names, further=tuple(names), unprinted=tuple(names))
 
 
 RANKING = Family(

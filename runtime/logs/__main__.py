@@ -30,6 +30,7 @@ class CompareOptions(CommandOptions):
         MISSING, "folder of a run, or its log", is_positional=True, spaced=True, metavar="RUN"
     )
     plot: str | None = flag(None, "picture (.png) of the learning curves", metavar="FILE")
+    sort: str | None = flag(None, "metric by which runs are sorted, the best first", metavar="NAME")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,6 +44,12 @@ class DashboardOptions(CommandOptions):
 
     folder: str = flag(MISSING, "folder with runs, at any depth, such as runs", is_positional=True)
     output: str | None = flag(None, "(default: FOLDER/dashboard.html)", metavar="FILE")
+    sort: str | None = flag(
+        None,
+        "metric by which the runs of a data set are sorted, the best first (default: the first one "
+        "that they have, of test samples if one has them)",
+        metavar="NAME",
+    )
 
 
 _COMMANDS: dict[str, type[CommandOptions]] = {
@@ -67,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _compare(options: CompareOptions) -> None:
     records = [read_run(path) for path in options.runs]
-    print(report(records), flush=True)
+    print(report(records, options.sort), flush=True)
     if options.plot:
         draw_curves(options.plot, records)
         print(f"\nplot: {options.plot}")
@@ -75,7 +82,7 @@ def _compare(options: CompareOptions) -> None:
 
 def _dashboard(options: DashboardOptions) -> None:
     output = options.output or f"{options.folder}/dashboard.html"
-    number, num_unreadable = write_dashboard(options.folder, output)
+    number, num_unreadable = write_dashboard(options.folder, output, options.sort)
     note = f"; {num_unreadable:,} logs cannot be read, see the page" if num_unreadable else ""
     print(f"{output}: {number:,} runs{note}")
 

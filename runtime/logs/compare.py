@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,12 +11,14 @@ from typing import Any
 
 from runtime.logs import plots
 from runtime.logs.plots import Points
-from runtime.logs.run_logger import readable
+from runtime.readable import readable, text_table
 
 LOG_FILE = "log.json"
 _START = b"DLLL "
 # Parameters that name the run itself.
 _OWN = {"run_dir", "log_path"}
+# NVIDIA's names of losses that are also in the log as `log_loss`.
+_REPEATED = ("validation_loss", "test_loss")
 # Values of a panel of the picture; recipes have different names for them.
 _PANELS = {
     "Training loss": ("loss", "total_loss"),
@@ -49,16 +53,35 @@ class RunRecord:
     messages: list[str] = field(default_factory=list)
     start: str = ""
 
+    @property
+    def data_set(self) -> str:
+        """Path of the data set, "generated" without one."""
+        return str(self.parameters.get("dataset_path") or "generated")
+
     def metrics(self) -> dict[str, Any]:
-        """Returns the values of the summary, or the last ones that were logged."""
-        if self.summary is not None:
-            return self.summary
-        return {name: points[max(points)] for name, points in self.series.items()}
+        """Returns the values of the summary, or the last ones that were logged.
+
+        Losses that the log has a second time, under NVIDIA's names, are left out.
+        """
+        values = self.summary
+        if values is None:
+            values = {name: points[max(points)] for name, points in self.series.items()}
+        repeated = _REPEATED if "log_loss" in values else ()
+        return {name: value for name, value in values.items() if name not in repeated}
 
     def label(self, name: str) -> str:
-        """Returns the name of a value with its split, so that test and validation differ."""
-        split = self.splits.get(name)
-        return name if split is None or name.startswith(split) else f"{name} ({split})"
+        """Returns the name of a value with its split, which is equal for all recipes."""
+        if (split := self.splits.get(name)) is None:
+            return name
+        name = name.removeprefix(f"{split}_")
+        return f"{'log_loss' if name == 'loss' else name} ({split})"
+
+    def text(self, label: str) -> str:
+        """Returns a metric for people, "-" for one that the run does not have."""
+        for name, value in self.metrics().items():
+            if self.label(name) == label:
+                return metric_text(value, self.units.get(name))
+        return "-"
 
     def series_name(self, names: Sequence[str]) -> str | None:
         """Returns the first of these names that has a series; one may be a beginning (`hr@`)."""
@@ -143,48 +166,104 @@ def _add(record: RunRecord, entry: Mapping[str, Any], last_step: int) -> int:
     return last_step
 
 
-def report(records: Sequence[RunRecord]) -> str:
-    """Returns the flags and versions that differ, and the metrics, as tables."""
-    names = [record.name for record in records]
-    parameters = {k: None for record in records for k in record.parameters if k not in _OWN}
-    rows = []
-    for name in parameters:
-        values = [_text(record.parameters.get(name, "-")) for record in records]
-        if len(set(values)) > 1:
-            rows.append([name, *values])
-    lines = _table(["flags that differ", *names], rows or [["none"]])
-    metrics = [metric_texts(record) for record in records]
-    labels = {label: None for texts in metrics for label in texts}
-    values_by_label = [[label, *(texts.get(label, "-") for texts in metrics)] for label in labels]
-    lines += ["", *_table(["metrics", *names], values_by_label)]
+def report(records: Sequence[RunRecord], sort: str | None = None) -> str:
+    """Returns data sets, the flags and versions that differ, and the metrics, as tables.
+
+    Args:
+        sort: beginning of the metric by which runs are sorted, the best one first.
+    """
+    metrics = [numbers(record) for record in records]
+    labels = list(dict.fromkeys(label for values in metrics for label in values))
+    if sort is not None:
+        if (label := find_label(labels, sort)) is None:
+            known = ", ".join(filter(_direction, labels))
+            raise ValueError(f"--sort: expected one of {known}, got {sort!r}")
+        records = [records[i] for i in order_by(label, metrics)]
+    lines = [*_differing_flags(records), "", *_metrics(records, labels)]
     for record in records:
         if record.summary is None:
             lines.append(f"note: {record.name} has no summary; its values are the last ones logged")
     return "\n".join(lines)
 
 
-def draw_curves(path: str | Path, records: Sequence[RunRecord]) -> None:
-    """Draws losses and quality of runs against the step; OSError if it cannot be written."""
-    curves: dict[str, dict[str, Points]] = {title: {} for title in _PANELS}
+def _differing_flags(records: Sequence[RunRecord]) -> list[str]:
+    rows = [["data set", *(record.data_set for record in records)]]
+    for name in {k: None for record in records for k in record.parameters if k not in _OWN}:
+        values = [_text(record.parameters.get(name, "-")) for record in records]
+        if len(set(values)) > 1:
+            rows.append([name, *values])
+    header = ["flags that differ", *(record.name for record in records)]
+    return text_table(header, [[*map(_cut, row)] for row in rows])
+
+
+def _metrics(records: Sequence[RunRecord], labels: Sequence[str]) -> list[str]:
+    metrics = [numbers(record) for record in records]
+    is_one_data_set = len({record.data_set for record in records}) == 1
+    rows = []
+    for label in labels:
+        best = best_of(label, metrics) if is_one_data_set else []
+        texts = [record.text(label) for record in records]
+        rows.append([label, *(f"{t} *" if i in best else t for i, t in enumerate(texts))])
+    header = ["metrics (*: best)", *(record.name for record in records)]
+    return text_table(header, [[*map(_cut, row)] for row in rows])
+
+
+def find_label(labels: Sequence[str], name: str) -> str | None:
+    """Returns the first metric with a best value that begins with a text; None without one."""
+    return next((label for label in labels if _direction(label) and label.startswith(name)), None)
+
+
+def _direction(label: str) -> int:
+    """Returns 1 if higher values of a metric are better, -1 if lower ones are, 0 for others."""
+    name = label.partition(" ")[0].removeprefix("best_")
+    if re.fullmatch(r"log_loss|normalized_entropy|latency_\w+", name):
+        return -1
+    return int(bool(re.fullmatch(r"(train_|pr_|g)?auc|\w+@\d+|\w*throughput", name)))
+
+
+def order_by(label: str, metrics: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Returns the numbers of runs by a metric, the best one first and those without it last."""
+    sign = -_direction(label)
+    keys = [sign * values[label] if label in values else math.inf for values in metrics]
+    return sorted(range(len(metrics)), key=keys.__getitem__)
+
+
+def best_of(label: str, metrics: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Returns the numbers of the runs with the best value of a metric, none if it has none."""
+    values = [own[label] for own in metrics if label in own]
+    if not _direction(label) or len(values) < 2:
+        return []
+    best = max(values) if _direction(label) > 0 else min(values)
+    return [number for number, own in enumerate(metrics) if own.get(label) == best]
+
+
+def draw_curves(path: str | Path, records: Sequence[RunRecord], prefix: str = "") -> None:
+    """Draws losses and quality of runs against the step; OSError if it cannot be written.
+
+    Args:
+        prefix: beginning of the runs' names that is left out.
+    """
+    curves: dict[str, dict[str, Points]] = {}
     for title, names in _PANELS.items():
         for record in records:
             split = record.splits.get(record.series_name(names) or "")
-            line = record.name if split is None else f"{record.name} ({split})"
-            curves[title][line] = record.points(names)
-    drawn = {title: lines for title, lines in curves.items() if any(lines.values())}
-    plots.draw("comparison", path, curves=drawn)
+            panel = title if split is None else f"{title} ({split})"
+            if points := record.points(names):
+                name = record.name.removeprefix(prefix)
+                curves.setdefault(panel, {})[name] = points
+    plots.draw("comparison", path, curves=curves)
 
 
 def _text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def metric_texts(record: RunRecord) -> dict[str, str]:
-    """Returns the metrics of a run for people, by their labels."""
-    units = record.units
+def numbers(record: RunRecord) -> dict[str, float]:
+    """Returns the metrics of a run that are numbers, by their labels."""
     return {
-        record.label(name): metric_text(value, units.get(name))
+        record.label(name): value
         for name, value in record.metrics().items()
+        if isinstance(value, int | float)
     }
 
 
@@ -195,15 +274,6 @@ def metric_text(value: Any, unit: str | None) -> str:
     if isinstance(value, float) and unit is None:
         return readable(value, format=".5f")
     return readable(value, unit)
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    cells = [list(header), *([_cut(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[i]) for row in cells if i < len(row)) for i in range(len(header))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip()
-        for row in cells
-    ]
 
 
 def _cut(text: str) -> str:

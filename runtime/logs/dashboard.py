@@ -2,44 +2,67 @@
 
 import base64
 import csv
+import io
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from dataloading.spec.data_checks import read_findings
 from dataloading.spec.data_set_files import CHECKS_FILE
 from runtime.files.outputs import output_file
-from runtime.logs.compare import LOG_FILE, RunRecord, draw_curves, metric_texts, read_run
+from runtime.logs.compare import (
+    LOG_FILE,
+    RunRecord,
+    best_of,
+    draw_curves,
+    find_label,
+    numbers,
+    order_by,
+    read_run,
+)
 
 _BEST = r"best_((pr_|g)?auc|log_loss|normalized_entropy|\w+@\d+)"  # by --metric
 # Patterns of the metrics of the overview, if one of the runs has them.
 _OVERVIEW = (
     *("auc", "test_auc", "validation_auc", "log_loss", "test_loss", "validation_loss"),
-    *("gauc", r"ndcg@\d+", r"hr@\d+", _BEST, f"{_BEST}_step", "steps"),
+    *("gauc", r"ndcg@\d+", r"hr@\d+", _BEST),
     *("throughput", "elapsed_s"),
 )
+_FLAGS = ("recipe", "mode")  # that the overview has
+_NOTHING = object()
 # Runs whose curves are in one picture: more are hard to distinguish.
 _MAX_COMPARED = 8
+_PICTURE_BYTES = 700_000  # of a page; a page of 20 runs has at most 1 MB
+_WIDTH = 1280  # of a picture, in pixels
 _STYLE = """
 :root { color-scheme: light dark; --line: #8885; --quiet: #888 }
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 80rem; padding: 0 1rem }
 table { border-collapse: collapse; display: block; margin: 1rem 0; overflow-x: auto }
 th, td { border-bottom: 1px solid var(--line); padding: .25rem .8rem .25rem 0; text-align: left }
 th { font-weight: 600 } td { font-variant-numeric: tabular-nums }
+td:first-child, td:last-child { white-space: nowrap }
 img { background: #fff; display: block; margin: 1rem 0; max-height: 24rem; max-width: 100% }
 summary { cursor: pointer; font-weight: 600; margin: .4rem 0 }
 pre { overflow-x: auto } .quiet { color: var(--quiet) }
 """
 
 
-def write_dashboard(folder: str | Path, output: str | Path) -> tuple[int, int]:
-    """Writes the page of all runs below a folder, the newest first.
+def write_dashboard(
+    folder: str | Path, output: str | Path, sort: str | None = None
+) -> tuple[int, int]:
+    """Writes the page of all runs below a folder, by data set.
 
-    A run has its metrics, pictures, messages (tables and their placement) and flags. Runs whose log
-    cannot be read have a line with the reason. Findings of the checks of the runs' data sets, as
-    these are now, and results of `deployment.evaluate_latency` below the folder follow.
+    A data set has a table of its runs with the findings of its checks, as these are now, and
+    learning curves. A run has its metrics, pictures, messages (tables and their placement) and
+    flags. Runs whose log cannot be read have a line with the reason. Results of
+    `deployment.evaluate_latency` below the folder follow.
+
+    Args:
+        sort: beginning of the metric by which the runs of a data set are sorted; None: the first
+            one that they have, of test samples if one has them.
 
     Returns:
         The number of runs, and that of runs that cannot be read.
@@ -56,16 +79,24 @@ def write_dashboard(folder: str | Path, output: str | Path) -> tuple[int, int]:
         raise ValueError(f"{folder}: expected a folder with runs ({LOG_FILE} below it), got none")
     records.sort(key=lambda record: record.start, reverse=True)
     reasons = "".join(f"<li>{escape(reason)}</li>" for reason in unreadable)
+    pictures = _Pictures()
+    common = _common_parameters(records)
     body = [
         f"<h1>Runs in {escape(str(folder))}</h1>",
-        _overview(records, folder),
         *(["<h2>Logs that cannot be read</h2>", f"<ul>{reasons}</ul>"] if reasons else []),
-        *_comparison(records),
-        *_checks(records),
-        "<h2>Runs</h2>",
-        *(part for number, record in enumerate(records) for part in _run(record, number, folder)),
-        *_latencies(folder),
     ]
+    for data_set in dict.fromkeys(record.data_set for record in records):
+        own = [record for record in records if record.data_set == data_set]
+        body += [
+            f"<h2>{escape(data_set)}</h2>",
+            _overview(own, folder, sort),
+            *_comparison(own, folder, pictures),
+            *_checks(data_set),
+        ]
+    body.append("<h2>Runs</h2>")
+    for record in records:
+        body += _run(record, folder, pictures, common)
+    body += ["<h2>Flags and versions of all runs</h2>", _parameters(common), *_latencies(folder)]
     page = "\n".join(
         [
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
@@ -96,8 +127,13 @@ def _name(path: str | Path, folder: Path) -> str:
     return str(Path(path).relative_to(folder))
 
 
-def _overview(records: Sequence[RunRecord], folder: Path) -> str:
-    metrics = [metric_texts(record) for record in records]
+def _overview(records: Sequence[RunRecord], folder: Path, sort: str | None) -> str:
+    """Returns the table of the runs of a data set: one row for a training and its evaluations."""
+    rows = _with_evaluations(records)
+    metrics = [
+        {label: value for record in reversed(row) for label, value in numbers(record).items()}
+        for row in rows
+    ]
     labels = {
         record.label(name): None
         for pattern in _OVERVIEW
@@ -105,62 +141,96 @@ def _overview(records: Sequence[RunRecord], folder: Path) -> str:
         for name in record.metrics()
         if re.fullmatch(pattern, name)
     }
-    rows = []
-    for number, (record, values) in enumerate(zip(records, metrics, strict=True)):
-        link = f'<a href="#run-{number}">{escape(_name(record.name, folder))}</a>'
-        cells = [record.parameters.get(name, "-") for name in ("recipe", "mode")]
-        state = "complete" if record.summary is not None else "without summary"
-        texts = [values.get(label, "-") for label in labels]
-        rows.append([link, *map(escape, map(str, [*cells, record.start, state, *texts]))])
-    return _table(["run", "recipe", "mode", "start", "state", *map(escape, labels)], rows)
+    first = [*(label for label in labels if label.endswith("(test)")), *labels]
+    label = find_label(first, sort or "") or find_label(first, "")
+    order = order_by(label, metrics) if label else range(len(rows))
+    rows, metrics = [rows[i] for i in order], [metrics[i] for i in order]
+    lines = []
+    for number, row in enumerate(rows):
+        parameters = row[0].parameters
+        state = "" if row[0].summary is not None else " (without summary)"
+        cells = [_link(row[0], folder) + state]
+        cells += [escape(str(parameters.get(name, "-"))) for name in _FLAGS]
+        for label in labels:
+            text = next((t for record in row if (t := record.text(label)) != "-"), "-")
+            is_best = number in best_of(label, metrics)
+            cells.append(f"<b>{escape(text)}</b>" if is_best else escape(text))
+        lines.append([*cells, escape(row[0].start)])
+    return _table(["run", *_FLAGS, *map(escape, labels), "start"], lines)
 
 
-def _comparison(records: Sequence[RunRecord]) -> Iterator[str]:
+def _with_evaluations(records: Sequence[RunRecord]) -> list[list[RunRecord]]:
+    """Returns each run with the evaluations in its folder, the newest first; other runs there, such
+    as predictions, are left out."""
+    folders = {Path(record.name): [record] for record in records}
+    for path, (record, *_) in [*folders.items()]:
+        if path.parent in folders:
+            del folders[path]
+            folders[path.parent] += [record] if record.parameters.get("mode") == "eval" else []
+    return [*folders.values()]
+
+
+def _comparison(records: Sequence[RunRecord], folder: Path, pictures: "_Pictures") -> Iterator[str]:
     trained = [record for record in records if record.points(("loss", "total_loss"))]
     if len(trained) < 2:
         return
-    yield "<h2>Learning curves</h2>"
     if len(trained) > _MAX_COMPARED:
         yield f'<p class="quiet">The newest {_MAX_COMPARED} of {len(trained)} trainings.</p>'
     with tempfile.TemporaryDirectory() as scratch:
         picture = Path(scratch) / "curves.png"
-        draw_curves(picture, trained[:_MAX_COMPARED])
-        yield _image(picture, "learning curves of the runs")
+        draw_curves(picture, trained[:_MAX_COMPARED], f"{folder}/")
+        yield pictures.html(picture, "learning curves of the runs")
 
 
-def _checks(records: Sequence[RunRecord]) -> Iterator[str]:
-    """Yields the findings of the checks of each data set that has them."""
-    paths = dict.fromkeys(str(record.parameters.get("dataset_path")) for record in records)
-    folders = [path for path in paths if (Path(path) / CHECKS_FILE).is_file()]
-    if folders:
-        yield "<h2>Checks of the data sets</h2>"
-    for path in folders:
-        yield f"<h3>{escape(path)}</h3>"
-        try:
-            rows = [
-                [f.level, f.check, ", ".join(f.columns), f.seen, f.why, f.remedy]
-                for f in read_findings(Path(path))
-            ]
-        except (ValueError, OSError) as error:
-            yield f"<p>{escape(str(error))}</p>"
-            continue
-        cells = [[*map(escape, row)] for row in rows]
-        header = ["level", "check", "columns", "finding", "reason", "remedy"]
-        yield _table(header, cells) if cells else "<p>All checks passed.</p>"
+def _checks(data_set: str) -> Iterator[str]:
+    """Yields the findings of the checks of a data set that has them."""
+    if not (Path(data_set) / CHECKS_FILE).is_file():
+        return
+    yield "<h3>Checks of the data set</h3>"
+    try:
+        findings = read_findings(Path(data_set))
+    except (ValueError, OSError) as error:
+        yield f"<p>{escape(str(error))}</p>"
+        return
+    rows = [[f.level, f.check, ", ".join(f.columns), f.seen, f.why, f.remedy] for f in findings]
+    cells = [[*map(escape, row)] for row in rows]
+    header = ["level", "check", "columns", "finding", "reason", "remedy"]
+    yield _table(header, cells) if cells else "<p>All checks passed.</p>"
 
 
-def _run(record: RunRecord, number: int, folder: Path) -> Iterator[str]:
-    name = escape(_name(record.name, folder))
-    yield f'<details open id="run-{number}"><summary>{name}</summary>'
-    rows = [[escape(label), escape(text)] for label, text in metric_texts(record).items()]
-    yield _table(["metric", "value"], rows)
+def _run(
+    record: RunRecord, folder: Path, pictures: "_Pictures", common: Mapping[str, Any]
+) -> Iterator[str]:
+    name = _name(record.name, folder)
+    yield f'<details open id="{escape(name)}"><summary>{escape(name)}</summary>'
+    labels = dict.fromkeys(map(record.label, record.metrics()))
+    yield _table(["metric", "value"], [[escape(n), escape(record.text(n))] for n in labels])
     for picture in sorted(Path(record.name).glob("*.png")):
-        yield _image(picture, f"{picture.stem} of {_name(record.name, folder)}")
+        yield pictures.html(picture, f"{picture.stem} of {name}")
     messages = "\n".join(escape(message) for message in record.messages)
     yield f"<details><summary>Messages: data, tables, plan</summary><pre>{messages}</pre></details>"
-    rows = [[escape(name), escape(str(value))] for name, value in record.parameters.items()]
-    yield f"<details><summary>Flags and versions</summary>{_table(['flag', 'value'], rows)}"
-    yield "</details></details>"
+    own = {n: value for n, value in record.parameters.items() if n not in common}
+    yield f"<details><summary>Flags and versions</summary>{_parameters(own)}</details></details>"
+
+
+def _link(record: RunRecord, folder: Path) -> str:
+    name = escape(_name(record.name, folder))
+    return f'<a href="#{name}">{name}</a>'
+
+
+def _common_parameters(records: Sequence[RunRecord]) -> dict[str, Any]:
+    """Returns the flags and versions that all runs of a page share; none of a single run."""
+    first, *others = records
+    return {
+        name: value
+        for name, value in first.parameters.items()
+        if others and all(other.parameters.get(name, _NOTHING) == value for other in others)
+    }
+
+
+def _parameters(values: Mapping[str, Any]) -> str:
+    rows = [[escape(name), escape(str(value))] for name, value in values.items()]
+    return _table(["flag", "value"], rows)
 
 
 def _latencies(folder: Path) -> Iterator[str]:
@@ -192,6 +262,27 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>"
 
 
-def _image(file: Path, description: str) -> str:
-    data = base64.b64encode(file.read_bytes()).decode()
-    return f'<img alt="{escape(description)}" src="data:image/png;base64,{data}">'
+class _Pictures:
+    """Pictures as parts of a page, as long as they fit."""
+
+    def __init__(self) -> None:
+        self._bytes_left = _PICTURE_BYTES
+
+    def html(self, file: Path, description: str) -> str:
+        """Returns a picture, in few colors and not wider than the page, or a note on its file."""
+        from PIL import Image
+
+        note = f'<p class="quiet">{escape(description)}: {escape(str(file))}</p>'
+        try:
+            with Image.open(file) as picture:
+                picture.thumbnail((_WIDTH, _WIDTH))
+                stream = io.BytesIO()
+                few = picture.convert("RGB").quantize(64, Image.Quantize.FASTOCTREE)
+                few.save(stream, "PNG", optimize=True)
+        except OSError:  # not a picture
+            return note
+        data = base64.b64encode(stream.getvalue()).decode()
+        if len(data) > self._bytes_left:
+            return note
+        self._bytes_left -= len(data)
+        return f'<img alt="{escape(description)}" src="data:image/png;base64,{data}">'

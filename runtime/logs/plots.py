@@ -78,7 +78,7 @@ def _draw_loss(axes: Any, train: Points, validation: Points, split: str) -> None
         _draw_evaluations(axes, validation, split, best=min)
     if top := loss_limit([*train, *validation]):
         axes.set_ylim(top=top)
-    set_labels(axes, "Loss", "training step", "log loss [nats]", loc="upper right")
+    set_labels(axes, "Loss", "training step", "log loss [nats]")
 
 
 def _draw_quality(
@@ -89,7 +89,7 @@ def _draw_quality(
     if best_reachable is not None:
         label = f"best reachable {best_reachable:.5f}"
         axes.axhline(best_reachable, color=_QUIET, ls="--", linewidth=1, label=label)
-    set_labels(axes, name, "training step", name, loc="lower right")
+    set_labels(axes, name, "training step", name)
 
 
 def join_short_means(points: Points) -> list[tuple[float, float]]:
@@ -136,9 +136,11 @@ def comparison(path: str | Path, curves: Mapping[str, Mapping[str, Points]]) -> 
     """Plots a value of several runs against the step, in one panel per value.
 
     `curves` has the points of each run by the title of the panel and the name of the run; values
-    that are not finite, and None, are left out.
+    that are not finite, and None, are left out. A run has one color in all panels.
     """
-    figure = make_figure(max(5.5, 5 * len(curves)), 4)
+    names = list(dict.fromkeys(name for runs in curves.values() for name in runs))
+    figure = make_figure(max(5.5, 5 * len(curves)), 4 + 0.2 * len(names))
+    drawn: dict[str, Any] = {}
     for axes, (title, runs) in zip(
         figure.subplots(1, max(1, len(curves)), squeeze=False)[0], curves.items(), strict=False
     ):
@@ -147,10 +149,12 @@ def comparison(path: str | Path, curves: Mapping[str, Mapping[str, Points]]) -> 
             if title.startswith("Training"):
                 finite = join_short_means(finite)
             if finite:
+                style = {"color": f"C{names.index(name)}", "markersize": 3, "linewidth": 1.3}
                 form = "o-" if len(finite) < 30 else "-"
-                axes.plot(*zip(*finite, strict=True), form, markersize=3, linewidth=1.3, label=name)
+                (drawn[name],) = axes.plot(*zip(*finite, strict=True), form, **style)
         set_labels(axes, title, "training step", "")
         _count_steps(axes)
+    figure.legend(drawn.values(), drawn, loc="outside lower center", frameon=False)
     write_picture(figure, Path(path))
 
 
@@ -159,13 +163,18 @@ def importance(path: str | Path, rows: Sequence[Mapping[str, Any]], split: str) 
 
     `rows` are the fields of `nn.metrics.importance.FeatureImportance`, in the order of the bars.
     """
-    figure = make_figure(11, 1.2 + 0.28 * len(rows))
+    from matplotlib.ticker import MaxNLocator
+
+    figure = make_figure(11, 1.4 + 0.28 * len(rows))
+    figure.suptitle(f"What the {split} split loses without a feature")
     names = [row["feature"] for row in rows]
-    panels = (("auc_drop", "Drop of the AUC"), ("log_loss_rise", "Rise of the log loss"))
+    panels = (("auc_drop", "AUC lost"), ("log_loss_rise", "log loss gained"))
     for axes, (key, title) in zip(figure.subplots(1, 2, sharey=True), panels, strict=True):
         values, errors = ([row[k] or 0 for row in rows] for k in (key, f"{key}_std"))
         axes.barh(names, values, xerr=errors, color=_VALIDATION, ecolor=_BEST, height=0.65)
-        set_labels(axes, title, f"{split} split, feature permuted", "")
+        axes.axvline(0, color=_QUIET, linewidth=0.8)
+        set_labels(axes, "", title, "")
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
         axes.margins(y=0.5 / len(rows))
     axes.invert_yaxis()
     write_picture(figure, Path(path))
@@ -209,7 +218,7 @@ def _draw_roc(axes: Any, fpr: Sequence[float], tpr: Sequence[float], auc: float)
         axes.plot(fpr, tpr, color=_VALIDATION, linewidth=1.8, label=f"model, AUC {auc:.5f}")
         axes.fill_between(fpr, tpr, color=_VALIDATION, alpha=0.08, linewidth=0)
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
-    set_labels(axes, "ROC", "false positive rate", "true positive rate", loc="lower right")
+    set_labels(axes, "ROC", "false positive rate", "true positive rate")
 
 
 def _draw_precision(
@@ -228,7 +237,7 @@ def _draw_precision(
     else:
         axes.text(0.5, 0.6, "no curve: labels of one class only", ha="center", color=_BEST)
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
-    set_labels(axes, "Precision and recall", "recall", "precision", loc="upper right")
+    set_labels(axes, "Precision and recall", "recall", "precision")
 
 
 def _draw_reliability(
@@ -244,7 +253,7 @@ def _draw_reliability(
     style = {"color": _VALIDATION, "markersize": 4, "linewidth": 1.2, "elinewidth": 0.8}
     axes.errorbar(predicted, observed, errors, fmt="o-", label=label, **style)
     axes.set(xlim=(0, end), ylim=(0, end), aspect="equal")
-    set_labels(axes, "Calibration", "predicted probability", "share of positives", loc="upper left")
+    set_labels(axes, "Calibration", "predicted probability", "share of positives")
 
 
 def _draw_histogram(axes: Any, largest: float, shares: Sequence[Sequence[float]]) -> None:
@@ -254,7 +263,7 @@ def _draw_histogram(axes: Any, largest: float, shares: Sequence[Sequence[float]]
             axes.stairs(values, edges, color=colour, fill=True, alpha=0.25)
             axes.stairs(values, edges, color=colour, linewidth=1.4, label=label)
     axes.set(xlim=(0, largest))
-    set_labels(axes, "Scores", "predicted probability", "share of the class", loc="upper right")
+    set_labels(axes, "Scores", "predicted probability", "share of the class")
 
 
 def make_figure(width_inches: float, height_inches: float) -> Any:
@@ -283,13 +292,13 @@ def _count_steps(axes: Any) -> None:
     axes.xaxis.set_major_formatter("{x:,.0f}")
 
 
-def set_labels(axes: Any, title: str, x: str, y: str, loc: str = "best") -> None:
-    """Sets titles, grid and legend of a panel, whose place is `loc`."""
+def set_labels(axes: Any, title: str, x: str, y: str) -> None:
+    """Sets titles and grid of a panel, and its legend, which is below it."""
     axes.set(title=title, xlabel=x, ylabel=y)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc=loc, frameon=False)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), frameon=False)
 
 
 def write_picture(figure: Any, path: Path) -> None:

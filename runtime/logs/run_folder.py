@@ -2,8 +2,8 @@
 
 import contextlib
 import itertools
-import time
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ FLAGS = "flags"
 
 
 @contextlib.contextmanager
-def open_run_dir(run_dir: str | None, recipe: str, world: World) -> Iterator[Path]:
+def open_run_dir(run_dir: str | None, names: Iterable[str], world: World) -> Iterator[Path]:
     """Yields the run's folder, which rank 0 makes (`make_run_dir`) and locks.
 
     Raises:
@@ -27,7 +27,7 @@ def open_run_dir(run_dir: str | None, recipe: str, world: World) -> Iterator[Pat
         OSError: it cannot be written; on all ranks.
     """
     lock = run_on_all_ranks(
-        world, lambda: _lock(make_run_dir(run_dir, recipe)) if world.is_chief else None
+        world, lambda: _lock(make_run_dir(run_dir, names)) if world.is_chief else None
     )
     try:
         name = str(lock.path.parent) if lock else ""
@@ -48,21 +48,29 @@ def _lock(run_dir: Path) -> FileLock:
     return lock
 
 
-def make_run_dir(run_dir: str | None, recipe: str) -> Path:
-    """Returns the run's folder: `--run_dir`, else a new one."""
-    parent = Path(run_dir or "runs")
-    parent.mkdir(parents=True, exist_ok=True)
+def make_run_dir(run_dir: str | None, names: Iterable[str]) -> Path:
+    """Returns the run's folder, which exists: `--run_dir`, else a new one of these names."""
     if run_dir:
-        return parent
-    stem = str(parent / f"{recipe}-{time.strftime('%Y%m%d-%H%M%S')}")
-    for number in itertools.count(1):
-        path = Path(stem if number == 1 else f"{stem}-{number}")
-        try:
+        Path(run_dir).mkdir(parents=True, exist_ok=True)
+        return Path(run_dir)
+    for path in map(Path, names):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):  # of an earlier run, or of one that starts now
             path.mkdir()
             break
-        except FileExistsError:  # another run started in the same second
-            continue
     return path
+
+
+def training_names(recipe: str, dataset_path: str | None) -> Iterator[str]:
+    """Yields folders of a run: `runs/dlrm-orders-1` and so on."""
+    data = re.sub(r"[^A-Za-z0-9_.]+", "-", Path(dataset_path or "generated").resolve().name)
+    return (f"runs/{recipe}-{data}-{number}" for number in itertools.count(1))
+
+
+def evaluation_names(training: Path, mode: str, split: str | None) -> Iterator[str]:
+    """Yields folders of a run in that of a training: `eval-test`, `eval-test-2` and so on."""
+    stem = f"{training}/{mode}{f'-{split}' if split else ''}"
+    return itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
 
 
 def draw_plots(

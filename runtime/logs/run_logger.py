@@ -1,7 +1,6 @@
 """Log of a run: DLLL file, readable lines and progress bar on the terminal, TensorBoard."""
 
 import contextlib
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,9 +9,7 @@ from typing import Any
 from runtime.cluster.failure import stack_sample
 from runtime.logs.dlll import DlllWriter, LogNames, plain, stdout_line
 from runtime.logs.mlflow_tracking import MLflowRun
-
-# Larger values are unreadable with a fixed number of decimals: the loss of a diverged training.
-_LARGE = 1e6
+from runtime.readable import readable, text_table
 
 
 class RunLogger:
@@ -25,7 +22,6 @@ class RunLogger:
         log_path: the DLLL file, if any; its folder is created. The file of an earlier run is
             renamed, unless `append`, which adds a parameter line.
         parameters: of the run; the first line of the file.
-        defaults: of the parameters; if passed, stdout shows the parameters that differ from them.
         tensorboard_dir: folder for TensorBoard scalars, or None.
         mlflow_run: gets the same scalars; None without MLflow.
         enabled: False on all ranks but 0, which write nothing.
@@ -33,6 +29,11 @@ class RunLogger:
         initial_step: first step of a resumed run.
         names: names under which values are written.
         bar_values: names of values that the progress bar shows.
+        prints_dlll: whether stdout gets the lines of epochs and of the summary as dllogger prints
+            them, too; those of steps would double the output.
+
+    Attributes:
+        path: the DLLL file; None without one, and on other ranks.
 
     Raises:
         OSError: log_path or tensorboard_dir cannot be written.
@@ -43,7 +44,6 @@ class RunLogger:
         log_path: str | Path | None,
         parameters: Mapping[str, Any],
         *,
-        defaults: Mapping[str, Any] | None = None,
         tensorboard_dir: str | Path | None = None,
         mlflow_run: MLflowRun | None = None,
         enabled: bool = True,
@@ -52,8 +52,10 @@ class RunLogger:
         append: bool = False,
         names: LogNames = LogNames(),
         bar_values: Sequence[str] = (),
+        prints_dlll: bool = False,
     ):
-        self.names = names
+        self.names, self.path = names, Path(log_path) if log_path and enabled else None
+        self._prints_dlll = prints_dlll
         self._enabled, self._has_bars = enabled, enabled and sys.stderr.isatty()
         self._total_steps, self._initial_step = total_steps, initial_step
         self._bar: Any = None
@@ -68,22 +70,16 @@ class RunLogger:
         self._summary_written = False
         if not enabled:
             return
-        if log_path:
-            path = Path(log_path)
-            self._file = DlllWriter(path, append)
-            earlier = self._file.earlier
-            note = f"; the log of an earlier run is {earlier} now" if earlier else ""
-            self._print(f"log: {path}, DLLL lines{note}")
+        if self.path:
+            self._file = DlllWriter(self.path, append)
             self._file.log("PARAMETER", parameters)
+            if self._file.earlier:
+                self._print(f"note: the log of an earlier run is {self._file.earlier} now")
         if tensorboard_dir:
             import tensorflow as tf
 
             Path(tensorboard_dir).mkdir(parents=True, exist_ok=True)
             self._tensorboard = tf.summary.create_file_writer(str(tensorboard_dir))
-        if defaults is not None:
-            changed = {k: v for k, v in parameters.items() if k not in defaults or defaults[k] != v}
-            shown = "  ".join(f"{name}={value}" for name, value in changed.items())
-            self._print(f"parameters: {shown or 'all at their defaults'}")
 
     def metadata(
         self,
@@ -102,34 +98,45 @@ class RunLogger:
         """
         fields = {"unit": unit, "format": format and f":{format}", "split": split}
         renamings = (self.names.step, self.names.epoch, self.names.summary)
-        for name in dict.fromkeys(names.get(metric, metric) for names in renamings):
+        stored = dict.fromkeys(names.get(metric, metric) for names in renamings)
+        for name in {**stored, metric: None}:
             self._splits[name] = split
             self._formats[name] = (None if unit == name else unit, format)
-            if self._file:
+            if self._file and name in stored:
                 self._file.metadata(name, {k: v for k, v in fields.items() if v is not None})
 
     def log(self, step: int, data: Mapping[str, Any], epoch: int | None = None) -> None:
         """Writes values that belong to a step, counted since the start of training."""
         total = f"/{self._total_steps}" if self._total_steps else ""
         label = f"{'' if epoch is None else f'epoch {epoch} '}step {step}{total}"
-        data = self._write(step if epoch is None else (epoch, step), label, data, self.names.step)
-        self._write_scalars(step, data)
+        stored = self._write(step if epoch is None else (epoch, step), data, self.names.step)
+        self._print(f"{label}  {self._readable(data)}")
+        self._write_scalars(step, stored)
 
     def end_epoch(self, epoch: int, step: int, data: Mapping[str, Any]) -> None:
-        """Writes values of a whole epoch, which ended at `step`."""
-        data = self._write((epoch,), f"epoch {epoch} done", data, self.names.epoch)
-        self._write_scalars(step, data)
+        """Writes values of a whole epoch, which ended at `step`; metrics are printed first."""
+        stored = self._write((epoch,), data, self.names.epoch)
+        names = sorted(data, key=lambda name: self._splits.get(name) is None)
+        self._print(f"epoch {epoch} done  {self._readable({n: data[n] for n in names})}")
+        self._write_scalars(step, stored)
 
-    def summary(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Writes the run's result as last line of the file; messages then go to stdout only.
+    def summary(
+        self, data: Mapping[str, Any], columns: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> dict[str, Any]:
+        """Writes the run's result as last line of the file, and prints it as a table; messages then
+        go to stdout only.
 
-        Returns the line's values under their names.
+        Args:
+            columns: metrics by the title of their column, of a training; None: those of `data`.
+
+        Returns:
+            The line's values under their names.
         """
         self._close_bar()
         added = self.names.added_to(data)
         printed = {name: value for name, value in data.items() if name not in self.names.unprinted}
-        renamed = self._write((), "summary", printed, self.names.summary, added)
-        complete = {name: plain(value) for name, value in {**renamed, **added}.items()}
+        complete = self._write((), printed, self.names.summary, added)
+        self._print("\n".join(self._result_lines(printed, columns)))
         if self._mlflow_run is not None:
             numbers = {k: v for k, v in complete.items() if isinstance(v, int | float)}
             if note := self._mlflow_run.write(self._last_step, numbers):
@@ -197,16 +204,12 @@ class RunLogger:
     def _write(
         self,
         step: int | tuple[int, ...],
-        label: str,
         data: Mapping[str, Any],
         names: Mapping[str, str],
         added: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Writes a line to the file, to stdout and to the progress bar; returns renamed data.
-
-        The file has the values of `added`, too. Results of an epoch or of the run are also printed
-        as dllogger prints them; those of steps are not, which would double the output.
-        """
+        """Writes a line of `data` under other names and of `added` to the file, and shows the data
+        in the progress bar; returns the values of the line."""
         if self._summary_written:
             raise ValueError(
                 "RunLogger: the summary is the last line of a log, and it was already written"
@@ -215,14 +218,50 @@ class RunLogger:
         self._latest |= {name: readable(data[name], format=".5f") for name in shown}
         if self._bar is not None:
             self._bar.set_postfix(self._latest, refresh=False)
-        renamed = {names.get(name, name): value for name, value in data.items()}
+        renamed = {names.get(name, name): plain(value) for name, value in data.items()}
         complete = {**renamed, **(added or {})}
         if self._file:
             self._file.log(step, complete)
-        if isinstance(step, tuple) and len(step) < 2:
+        if self._prints_dlll and isinstance(step, tuple) and len(step) < 2:
             self._print(stdout_line(step, complete, self._formats))
-        self._print(f"{label}  {self._readable(renamed)}")
-        return renamed
+        return complete
+
+    def _result_lines(
+        self, data: Mapping[str, Any], columns: Mapping[str, Mapping[str, Any]] | None
+    ) -> list[str]:
+        """Returns the lines of a summary: a table of metrics, and one line of other values.
+
+        Without `columns`, the metrics are the fractions without a unit.
+        """
+        if columns is None:
+            metrics = {
+                name: value
+                for name, value in data.items()
+                if isinstance(plain(value), float) and not self._formats.get(name, (None,))[0]
+            }
+            split = next((s for name in metrics if (s := self._splits.get(name))), "value")
+            columns = {split: metrics} if metrics else {}
+        names = list(dict.fromkeys(name for column in columns.values() for name in column))
+        rows = [
+            [
+                name,
+                *(
+                    self._text(name, column[name]) if name in column else "-"
+                    for column in columns.values()
+                ),
+            ]
+            for name in names
+        ]
+        rest = {
+            name: value
+            for name, value in data.items()
+            if name.removeprefix("best_").removesuffix("_step") not in names
+        }
+        lines = ["", *text_table(["metric", *columns], rows)] if rows else []
+        return [*lines, "", self._readable(rest)] if rest else lines
+
+    def _text(self, name: str, value: Any) -> str:
+        return readable(value, *self._formats.get(name, ()))
 
     def _write_scalars(self, step: int, data: Mapping[str, Any]) -> None:
         self._last_step = step
@@ -250,7 +289,7 @@ class RunLogger:
             if split is not None and name.startswith(f"{split}_"):
                 split = None
             prefix = f"{split} " if split not in (None, shown) else ""
-            words.append(f"{prefix}{name} {readable(value, *self._formats.get(name, ()))}")
+            words.append(f"{prefix}{name} {self._text(name, value)}")
             shown = split
         return "  ".join(words)
 
@@ -272,32 +311,3 @@ def _open_bar(**options: Any) -> Any:
     from tqdm import tqdm
 
     return tqdm(file=sys.stderr, dynamic_ncols=True, leave=False, **options)
-
-
-def readable(value: Any, unit: str | None = None, format: str | None = None) -> str:
-    """Formats a value: floats with four digits and an SI prefix from 10,000, integers in full.
-
-    >>> readable(0.45123), readable(1234567.0, "samples/s"), readable(1234567)
-    ('0.4512', '1.235M samples/s', '1,234,567')
-    """
-    value = plain(value)
-    if format is not None and isinstance(value, float) and _LARGE <= abs(value) < math.inf:
-        text = f"{value:.4g}"
-    elif format is not None and isinstance(value, int | float):
-        text = f"{value:{format}}"
-    elif isinstance(value, float):
-        text = _si(value)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        text = f"{value:,}"
-    else:
-        text = str(value)
-    return f"{text} {unit}" if unit else text
-
-
-def _si(value: float) -> str:
-    if 1e4 <= abs(value) < math.inf:
-        for power, prefix in ((1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T")):
-            text = f"{value / power:.4g}"
-            if abs(float(text)) < 1e3:
-                return text + prefix
-    return f"{value:.4g}"

@@ -178,7 +178,7 @@ def test_weights_of_two_machines_and_one_process(clone, slurm, alone, limited):
     assert 0 < step < NUM_STEPS
     assert "slurm_multinode.sh: put back into the queue, to resume from the last checkpoint" in log
     assert f"-step-{step} at step {step} of {NUM_STEPS}" in log
-    assert log.count("summary  validation auc") == 1, "one rank speaks"
+    assert log.count("last (validation)") == 1, "one rank speaks"
     assert Folder(alone).newest().step == NUM_STEPS
     check_same_weights(alone, clone.checkpoints(LIMITED))
 
@@ -187,7 +187,7 @@ def test_weights_of_two_machines_and_one_process(clone, slurm, alone, limited):
 def test_weights_with_and_without_a_time_limit(clone, slurm, alone, limited, undisturbed):
     shown, log = slurm.show(undisturbed), slurm.log(undisturbed)
     assert (shown["JobState"], slurm.exit_code(undisturbed)) == ("COMPLETED", 0), log
-    assert log.count("restarts: ") == log.count("summary  validation auc") == 1, log
+    assert log.count("restarts: ") == log.count("last (validation)") == 1, log
     check_same_weights(alone, clone.checkpoints(RUN_DIR))
     expected, files = (
         {str(f.relative_to(path)): f.read_bytes() for f in sorted(path.rglob("*.npy"))}

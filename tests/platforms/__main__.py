@@ -60,9 +60,7 @@ RUNS = {
         (*golden.SEQUENTIAL_FLAGS, *golden.SEQUENTIAL_RUNS["sim"]),
         *("total_loss", "test_loss", "histories"),
     ),
-    "ncf": Run(
-        "ncf.py", tuple(golden.COLLABORATIVE_FLAGS), *("loss", "validation_loss", "interactions")
-    ),
+    "ncf": Run("ncf.py", tuple(golden.COLLABORATIVE_FLAGS), *("loss", "test_loss", "interactions")),
 }
 
 

@@ -75,9 +75,9 @@ def test_original_log_lines(trained):
         assert data["eval_throughput"] == pytest.approx(
             60 * 13 / data["validation_epoch_time"], rel=1e-6
         )
-        assert {"hr@3", "ndcg@3", "train_loss", "validation_loss"} <= data.keys()
+        assert {"hr@3", "ndcg@3", "train_loss", "test_loss"} <= data.keys()
     summary = trained["neumf"][1]
-    for name in ("hr@3", "ndcg@3", "validation_loss"):
+    for name in ("hr@3", "ndcg@3", "test_loss"):
         assert summary[name] == epochs[-1][1][name]
     best = max(range(4), key=lambda epoch: epochs[epoch][1]["hr@3"])
     assert summary["best_epoch"] == best
@@ -163,7 +163,7 @@ def test_accumulated_batches(rows, tmp_path):
     parts = (*flags, "-b=175", "--grads_accumulated=4", f"--checkpoint_dir={tmp_path / 'b'}")
     one, other = run(rows, tmp_path / "1", *large), run(rows, tmp_path / "2", *parts)
     assert one["steps"] == other["steps"] == 8  # the last batch of an epoch has 300 rows
-    assert one["validation_loss"] == pytest.approx(other["validation_loss"], rel=1e-6)
+    assert one["test_loss"] == pytest.approx(other["test_loss"], rel=1e-6)
     one, other = arrays_of(tmp_path / "a"), arrays_of(tmp_path / "b")
     for name in one:
         np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-6, err_msg=name)
@@ -254,7 +254,7 @@ def test_drawn_negatives(tmp_path, capsys):
     save = f"--save_checkpoint_path={tmp_path / 'model'}"
     summary = run(tmp_path / "positives", tmp_path / "run", *flags, save)
     log = (tmp_path / "run/log.json").read_text()
-    assert "evaluation_rows 1260" in log
+    assert "evaluation_rows 1,260" in log
     assert summary["hr@3"] > 3 / 21
     load = ("--mode=test", f"--restore_checkpoint_path={tmp_path / 'model'}", *flags[:1], "-k=3")
     again = [
@@ -283,7 +283,7 @@ def test_negatives_by_popularity(rows, trained, tmp_path):
     popular = run(rows, tmp_path, *GMF, "--negative_exponent=1")
     alike = trained["gmf"][1]
     assert popular["steps"] == alike["steps"]
-    assert popular["validation_loss"] != pytest.approx(alike["validation_loss"], rel=1e-3)
+    assert popular["test_loss"] != pytest.approx(alike["test_loss"], rel=1e-3)
 
 
 @pytest.mark.long

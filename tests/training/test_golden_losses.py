@@ -86,7 +86,7 @@ def test_losses_of_20_steps_over_interactions(name, tmp_path, root, request):
     tastes.write(tmp_path / "rows")
     flags = [f"--dataset_path={tmp_path / 'rows'}", f"--run_dir={tmp_path}", *COLLABORATIVE_FLAGS]
     assert ncf.main(["prog", *flags, *COLLABORATIVE_RUNS[name]]) == 0
-    compare(name, losses_of(tmp_path, "loss", "validation_loss"), root, request)
+    compare(name, losses_of(tmp_path, "loss", "test_loss"), root, request)
 
 
 def losses_of(run_dir, training, evaluation):

@@ -23,7 +23,7 @@ def test_resumed_losses(name, tmp_path, root):
         tastes.write(tmp_path / "rows")
         flags += [f"--dataset_path={tmp_path / 'rows'}", *golden_losses.COLLABORATIVE_FLAGS]
         assert ncf.main(["prog", *flags]) == 0
-        losses = golden_losses.losses_of(tmp_path, "loss", "validation_loss")
+        losses = golden_losses.losses_of(tmp_path, "loss", "test_loss")
     else:
         flags += [*golden_losses.FLAGS, *golden_losses.RUNS[name][1]]
         assert dlrm.main(["prog", *flags]) == 0

@@ -5,6 +5,7 @@ from pathlib import Path
 from distributed_embeddings.collectives import World
 
 from config import Config, flag_file
+from config.sections import original
 from recipes.recipe import Recipe
 from runtime.files.line_file import set_aside
 from runtime.files.outputs import output_file
@@ -39,12 +40,6 @@ def open_log(
     log = RunLogger(
         config.logs.log_path or run_dir / config.logs.log_filename,
         parameters,
-        defaults={
-            "recipe": config.recipe,
-            **Config(definition).flat(),
-            **definition.defaults,
-            **device.describe(),
-        },
         tensorboard_dir=config.logs.tensorboard_dir,
         mlflow_run=mlflow_run,
         enabled=world.is_chief,
@@ -53,6 +48,7 @@ def open_log(
         append=initial_step > 0,
         names=names,
         bar_values=("loss", goal),
+        prints_dlll=config.logs.verbose or original.is_requested(config),
     )
     if world.is_chief:
         try:

@@ -124,7 +124,7 @@ def test_messages_of_a_worker(data, tmp_path):
     assert messages("diverged", True, "--learning_rate=1e30")[-1][0] == trial_worker.DIVERGED
     (failure,) = messages("wrong", True, "--embedding_dim=9")
     assert failure[0] == trial_worker.FAILED and "bottom_mlp_dims" in failure[1]
-    assert "summary" in (tmp_path / "done" / trial_worker.OUTPUT).read_text()
+    assert "last (validation)" in (tmp_path / "done" / trial_worker.OUTPUT).read_text()
     ours.close()
     thread.join()
 

@@ -36,16 +36,19 @@ def test_report(runs):
     lines = report([read_run(run) for run in runs]).replace(str(runs[0].parent), "").splitlines()
     assert [line.split() for line in lines if line] == [
         ["flags", "that", "differ", "/a", "/b"],
+        ["data", "set", "generated", "generated"],
         ["learning_rate", "0.1", "0.2"],
         ["amp", "False", "True"],
         ["epochs", "-", "3"],
-        ["metrics", "/a", "/b"],
-        ["auc", "0.70000", "0.75000"],
+        ["metrics", "(*:", "best)", "/a", "/b"],
+        ["auc", "0.70000", "0.75000", "*"],
         ["throughput", "12.35k", "samples/s", "-"],
         ["best", "-", "1"],
     ]
-    record = read_run(runs[0] / "log.json")
-    assert report([record, record]).splitlines()[1] == "none"
+    by_auc = report([read_run(run) for run in runs], "auc").splitlines()[0].split()
+    assert by_auc[3:] == [str(run) for run in reversed(runs)]
+    with pytest.raises(ValueError, match="--sort: expected one of auc, throughput, got 'hr'"):
+        report([read_run(runs[0])], "hr")
 
 
 def test_resumed_run(tmp_path):
@@ -73,17 +76,17 @@ def test_cut_lines(tmp_path):
 
 
 def test_splits(tmp_path):
-    """Metrics of validation and test samples are different rows."""
+    """Metrics of validation and test samples are different rows, with one name for each."""
     for name, split in (("train", "validation"), ("eval", "test")):
         with RunLogger(tmp_path / name / "log.json", {"mode": name}) as log:
-            log.metadata("auc", split=split)
+            log.metadata("log_loss", split=split)
             log.metadata("test_auc", split="test")
-            log.summary({"auc": 0.5, "test_auc": 0.25})
+            log.summary({"log_loss": 0.5, "test_loss": 0.5, "test_auc": 0.25})
     lines = report([read_run(tmp_path / name) for name in ("train", "eval")]).splitlines()
     assert [line.split() for line in lines[-3:]] == [
-        ["auc", "(validation)", "0.50000", "-"],
-        ["test_auc", "0.25000", "0.25000"],
-        ["auc", "(test)", "-", "0.50000"],
+        ["log_loss", "(validation)", "0.50000", "-"],
+        ["auc", "(test)", "0.25000", "*", "0.25000", "*"],
+        ["log_loss", "(test)", "-", "0.50000"],
     ]
 
 
@@ -130,11 +133,13 @@ def test_curves(runs, tmp_path, monkeypatch):
     assert titles == ["Training loss", "Loss of evaluations", "AUC"]
     assert [list(line.get_ydata()) for line in loss.lines] == [[0.9, 0.8], [0.9, 0.6]]
     assert [list(line.get_xdata()) for line in auc.lines] == [[2], [1, 2]]
-    assert [line.get_label() for line in evaluation.lines] == [str(run) for run in runs]
+    assert evaluation.lines and loss.lines[0].get_color() == auc.lines[0].get_color()
+    (legend,) = figures[0].legends
+    assert [text.get_text() for text in legend.get_texts()] == [str(run) for run in runs]
 
 
 def test_lines_of_splits(tmp_path, monkeypatch):
-    """A line names its split; the AUC and the hit rate have panels of their own."""
+    """A metric of a split has a panel of its own."""
     drawn = []
     monkeypatch.setattr(plots, "draw", lambda kind, path, curves: drawn.append(curves))
     for name, metric in (("a", "auc"), ("b", "hr@10")):
@@ -143,8 +148,8 @@ def test_lines_of_splits(tmp_path, monkeypatch):
             log.log(1, {metric: 0.5}, epoch=0)
     draw_curves("x.png", [read_run(tmp_path / name) for name in "ab"])
     assert {title: [n for n, p in lines.items() if p] for title, lines in drawn[0].items()} == {
-        "AUC": [f"{tmp_path}/a (test)"],
-        "Hit rate": [f"{tmp_path}/b (test)"],
+        "AUC (test)": [f"{tmp_path}/a"],
+        "Hit rate (test)": [f"{tmp_path}/b"],
     }
 
 

@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from recipes.collaborative.family import log_names
 from runtime.logs.dlll import LogNames
-from runtime.logs.run_logger import RunLogger, readable
+from runtime.logs.run_logger import RunLogger
+from runtime.readable import readable
 
 
 def _lines(path):
@@ -24,11 +25,11 @@ def _lines(path):
     return lines
 
 
-def readable_lines(capsys):
-    """Lines of stdout that are not dllogger's; stderr must be empty."""
+def printed_lines(capsys):
+    """Lines of stdout without empty ones; stderr must be empty."""
     captured = capsys.readouterr()
     assert captured.err == ""
-    return [line for line in captured.out.splitlines() if not line.startswith("DLL ")]
+    return [line for line in captured.out.splitlines() if line]
 
 
 def test_lines_of_the_file(tmp_path):
@@ -115,37 +116,41 @@ def test_split_of_a_metric(tmp_path, capsys):
             log.metadata(metric, split="test")
         log.log(1, {"loss": 0.5, "auc": 0.7, "log_loss": 0.4, "elapsed_s": 2, "best_auc": 0.7})
         log.summary({"log_loss": 0.4, "auc": 0.7})
-    assert readable_lines(capsys)[1:] == [
+    assert printed_lines(capsys) == [
         "step 1  loss 0.5  test auc 0.7  log_loss 0.4  elapsed_s 2  test best_auc 0.7",
-        "summary  test_loss 0.4  test auc 0.7",
+        "metric    test",
+        "log_loss  0.4",
+        "auc       0.7",
     ]
     log = _lines(tmp_path / "log")
     assert log[1]["metadata"] == {"split": "test"} and set(log[-1]["data"]) == {"test_loss", "auc"}
 
 
 def test_readable_lines_on_stdout(tmp_path, capsys):
-    parameters = {"batch_size": 64, "lr": 24.0, "seed": 1}
-    defaults = {"batch_size": 65536, "lr": 24.0, "seed": 1}
-    with RunLogger(tmp_path / "log", parameters, defaults=defaults, total_steps=4096) as log:
+    with RunLogger(tmp_path / "log", {"batch_size": 64}, total_steps=4096) as log:
         log.metadata("throughput", unit="samples/s")
         log.metadata("auc", format=".5f")
         log.log(1000, {"loss": 0.45123, "lr": 24.0, "throughput": 1234567.0}, epoch=0)
         log.log(1000, {"auc": np.float64(0.7), "rows": 89137319, "bad": math.nan})
+        log.end_epoch(0, 1000, {"throughput": 1.0, "auc": 0.7})
         log.message("hello")
-        log.summary({"auc": 0.7})
-    assert readable_lines(capsys) == [
-        f"log: {tmp_path / 'log'}, DLLL lines",
-        "parameters: batch_size=64",
+        columns = {"last": {"step": 2, "auc": 0.6}, "best": {"step": 1, "auc": 0.7}}
+        values = {"auc": 0.6, "best_auc": 0.7, "best_auc_step": 1, "throughput": 12.0, "steps": 2}
+        log.summary(values, columns)
+    assert printed_lines(capsys) == [
         "epoch 0 step 1000/4096  loss 0.4512  lr 24  throughput 1.235M samples/s",
         "step 1000/4096  auc 0.70000  rows 89,137,319  bad nan",
+        "epoch 0 done  throughput 1 samples/s  auc 0.70000",
         "hello",
-        "summary  auc 0.70000",
+        "metric  last     best",
+        "step    2        1",
+        "auc     0.60000  0.70000",
+        "throughput 12 samples/s  steps 2",
     ]
 
 
 def test_recorded_message(tmp_path, capsys):
-    with RunLogger(tmp_path / "log", {"a": 1}, defaults={"a": 1}) as log:
-        assert capsys.readouterr().out.endswith("\nparameters: all at their defaults\n")
+    with RunLogger(tmp_path / "log", {"a": 1}) as log:
         log.record("stopped")
     assert _lines(tmp_path / "log")[1]["data"] == {"message": "stopped"}
     assert capsys.readouterr().out == ""
@@ -259,8 +264,7 @@ def test_progress_bar(capsys, monkeypatch):
         log.progress(10)
         log.summary({"auc": 0.5})
     captured = capsys.readouterr()
-    out = [line for line in captured.out.splitlines() if not line.startswith("DLL ")]
-    assert out == ["step 5/10  loss 1", "summary  auc 0.5"]
+    assert captured.out.split() == ["step", "5/10", "loss", "1", "metric", "value", "auc", "0.5"]
     assert "5/10" in captured.err and captured.err.endswith("\r")
 
 
@@ -287,7 +291,7 @@ def test_lines_of_dllogger_on_stdout(tmp_path, capsys):
         epoch={"epoch_s": "time"},
         added={"test_loss": ("log_loss", 1), "auc_percent": ("auc", 0.01)},
     )
-    with RunLogger(tmp_path / "log", {}, names=names) as log:
+    with RunLogger(tmp_path / "log", {}, names=names, prints_dlll=True) as log:
         log.metadata("auc", format=".5f")
         log.metadata("rate", unit="rows/s")
         log.log(1, {"auc": 0.5}, epoch=0)

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -34,6 +35,19 @@ def test_evaluation_in_the_folder_of_its_training(run, tmp_path):
     assert main(["dashboard", str(tmp_path)]) == 0
     page = (tmp_path / "dashboard.html").read_text()
     assert page.count("<details open") == 2 and "<summary>run/log-1.json" in page
+
+
+def test_evaluation_of_a_training(tmp_path, monkeypatch):
+    """Without --run_dir it is in the folder of the training, if that is still there."""
+    monkeypatch.chdir(tmp_path)
+    assert dlrm.main(["x", *FLAGS, "--save_checkpoint_path=model"]) == 0
+    evaluate = ["x", *FLAGS, "--mode=eval", "--restore_checkpoint_path=model"]
+    assert dlrm.main(evaluate) == 0
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["dlrm-generated-1"]
+    assert (tmp_path / "runs/dlrm-generated-1/eval-test/log.json").exists()
+    (tmp_path / "runs").rename(tmp_path / "moved")
+    assert dlrm.main(evaluate) == 0
+    assert (tmp_path / "runs/dlrm-generated-1/log.json").exists()
 
 
 def test_folder_in_use(run, tmp_path, capsys):
