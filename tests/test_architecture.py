@@ -72,6 +72,7 @@ ALLOWED = {
         "runtime.cli",
         "runtime.files",
         "runtime.parent_process",
+        "runtime.readable",
         "runtime.tensorflow_start",
     },
     "preproc/checks": {

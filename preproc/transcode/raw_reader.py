@@ -54,15 +54,16 @@ class RawReader:
         self.num_columns = None if known is None else known.num_columns
         self.checks: list[Finding] = []
 
-    def read(self) -> tuple[RawSpec, RawTables, str]:
-        """Returns the description of the rows, their tables, and what was inferred, for people.
+    def read(self) -> tuple[RawSpec, RawTables, dict[str, str]]:
+        """Returns the description of the rows, their tables, and what was seen of each column whose
+        type was inferred, or why a column was left out.
 
         Raises:
             ValueError: flags, description or rows break a rule.
         """
         return self._read_table() if self.is_table else self._read_spec()
 
-    def _read_spec(self) -> tuple[RawSpec, RawTables, str]:
+    def _read_spec(self) -> tuple[RawSpec, RawTables, dict[str, str]]:
         flags = self._flags
         for role in ROLES:
             if getattr(flags, role) is not None:
@@ -98,9 +99,9 @@ class RawReader:
         self._divide(raw, spec.origin, spec.pair)
         if self._known is None:
             self._fit_label(raw, () if spec.is_interactions else spec.channels[LABEL_CHANNEL])
-        return spec, raw, ""
+        return spec, raw, {}
 
-    def _read_table(self) -> tuple[RawSpec, RawTables, str]:
+    def _read_table(self) -> tuple[RawSpec, RawTables, dict[str, str]]:
         flags, known, request = self._flags, self._known, self._request
         chunk = find_table(flags.input, self._engine.store, not flags.no_header)
         if known is not None and flags.no_header:
@@ -124,7 +125,7 @@ class RawReader:
             table = self._engine.read([chunk], flags.on_bad_line) if table is None else table
             raw = RawTables(self._engine, {split: table}, self._missing)
             self._divide(raw, flags.input, spec.pair)
-            return spec, raw, ""
+            return spec, raw, {}
         by_role = column_roles(roles, columns, flags.input)
         table = self._engine.read([chunk], flags.on_bad_line) if table is None else table
         raw = RawTables(self._engine, {TRAIN: table}, self._missing)
@@ -140,8 +141,8 @@ class RawReader:
 
     def _infer(
         self, raw: RawTables, by_role: Mapping[str, tuple[str, ...]], names: Sequence[str]
-    ) -> tuple[dict, str]:
-        """Returns the sections of the feature spec of a table, and the spec for people."""
+    ) -> tuple[dict, dict[str, str]]:
+        """Returns the sections of the feature spec of a table, and what was seen of each column."""
         stated = {*by_role["categorical"], *by_role["numerical"]}
         time = None if self._request is None else self._request.column
         raw.refuse_near_numbers([n for n in names if n not in (*by_role["categorical"], time)])

@@ -65,7 +65,7 @@ class Run:
                 check warns, with --strict.
             OSError: a file cannot be written; the message names it.
         """
-        spec, raw, inferred = self._reader.read()
+        spec, raw, seen = self._reader.read()
         self._checks += self._reader.checks
         for split, num_rows in raw.num_rows.items():
             if not num_rows:
@@ -80,9 +80,8 @@ class Run:
         report = Report(tuple(self._checks))
         report.refuse_warnings(self._flags.strict)
         report.write(self._folder)
-        done = summary(spec, encoder, final, self._scales)
-        done += f"\n{report.text()}\nwritten: {self._flags.output}"
-        return f"{inferred}\n\n{done}" if inferred else done
+        done = summary(spec, encoder, final, self._scales, seen)
+        return f"{done}\n{report.text()}\nwritten: {self._flags.output}"
 
     def _encoder(self, spec: RawSpec, raw: RawTables) -> tuple[Encoder, dict]:
         known = self._known

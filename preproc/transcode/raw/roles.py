@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-import yaml
-
 from dataloading.spec import rules
 from dataloading.spec.feature_spec import (
     CATEGORICAL_CHANNEL,
@@ -67,8 +65,8 @@ def inferred_content(
     choices: Mapping[str, KindChoice],
     time: str | None,
     left_out: Mapping[str, str],
-) -> tuple[dict, str]:
-    """Returns the sections of the simplified feature spec, and the spec for people.
+) -> tuple[dict, dict[str, str]]:
+    """Returns the sections of the simplified feature spec, and what was seen of each column.
 
     Args:
         facts: of the columns of `read_columns`.
@@ -94,7 +92,7 @@ def inferred_content(
         "source_spec": {TRAIN: [_table(features)]},
         "channel_spec": channels,
     }
-    return content, _printed(content, reasons)
+    return content, reasons
 
 
 def _channels(
@@ -132,31 +130,6 @@ def _reason(facts: ColumnFacts, choice: KindChoice | None) -> str:
 def _table(features: Mapping[str, dict]) -> dict:
     """Returns the chunk of a table that the engine has read already."""
     return {"type": CSV, "features": list(features), "files": ["table"]}
-
-
-def _printed(content: dict, reasons: Mapping[str, str]) -> str:
-    """Returns the spec as YAML, with what was seen of each column as comments."""
-
-    def in_line(value) -> str:
-        text = yaml.safe_dump([value], default_flow_style=True, sort_keys=False, width=1 << 20)
-        return text.strip()[1:-1]
-
-    features = {
-        f"  {in_line(name)}: {in_line(keys)}": reasons[name]
-        for name, keys in content["feature_spec"].items()
-    }
-    width = max(map(len, features))
-    left_out = {name: why for name, why in reasons.items() if name not in content["feature_spec"]}
-    return "\n".join(
-        [
-            "# inferred from all rows; --categorical, --numerical and --drop change it",
-            "feature_spec:",
-            *(f"{line:<{width}}  # {reason}".rstrip(" #") for line, reason in features.items()),
-            "channel_spec:",
-            *(f"  {name}: {in_line(names)}" for name, names in content["channel_spec"].items()),
-            *(f"# left out: {name} ({reason})" for name, reason in left_out.items()),
-        ]
-    )
 
 
 def known_content(

@@ -56,7 +56,7 @@ def test_fill_values_by_hand(how, price, age, tmp_path, capsys):
     assert stored(out, "age", "test") == [age, 50]
     assert [encoder_of(out)[name].fill for name in ("price", "age")] == [price, age]
     output = capsys.readouterr().out
-    assert f"price: {price:g} replaces missing values, 33.33% of train" in output
+    assert f"  {price:g} replaces missing values, 33.33% of train" in output
 
 
 def test_indicators(tmp_path):
@@ -192,8 +192,8 @@ def test_standardized_values_by_hand(tmp_path, capsys):
     assert (price.mean, age.mean, age.deviation) == (4, 0.1, 0)
     assert price.deviation == pytest.approx(DEVIATION, rel=1e-8)
     output = capsys.readouterr().out
-    assert "standardized, mean 4, standard deviation 1.63299" in output
-    assert "age: standardized, mean 0.1, standard deviation 0" in output
+    assert "standardized, mean 4, deviation 1.63299" in output
+    assert "standardized, mean 0.1, deviation 0\n" in output
 
 
 def test_one_of_two_features_of_one_file(tmp_path, capsys):
