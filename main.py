@@ -21,6 +21,8 @@ from runtime.tensorflow_start import prepare_tensorflow
 from training.errors import USER_ERROR
 from training.failures import report_failure
 
+_HELP = {"--help", "-h", "-help", "--helpshort", "--helpfull"}
+
 
 def run(definition: Definition, doc: str, argv: Sequence[str] | None = None) -> int:
     """Runs a recipe from its command line; returns the exit code of the process.
@@ -33,9 +35,10 @@ def run(definition: Definition, doc: str, argv: Sequence[str] | None = None) -> 
     argv = sys.argv if argv is None else argv
     prepare_tensorflow()  # and, by the log level, TensorFlow's traces of errors reported here
     try:
-        if wanted := {"--help", "-h", "-help", "--helpshort", "--helpfull"} & set(argv[1:]):
-            full = "--helpfull" in wanted
-            print(doc.strip() + "\n" + configuration.usage(definition, full), flush=True)
+        if wanted := _HELP & set(argv[1:]):
+            values = _values_of_data([word for word in argv if word not in _HELP], definition)
+            text = configuration.usage(definition, "--helpfull" in wanted, values)
+            print(f"{doc.strip()}\n{text}", flush=True)
             return 0
         config = configuration.parse(argv, definition)
         if config.distribution.plan_only:
@@ -53,6 +56,19 @@ def run(definition: Definition, doc: str, argv: Sequence[str] | None = None) -> 
         return report_failure(definition.name, error)
 
 
+def _values_of_data(argv: Sequence[str], definition: Definition) -> configuration.Config | None:
+    """Returns the flags of a command line that names a data set, with those of the preset."""
+    names = {
+        "dataset_path",
+        *(a for a, name in definition.aliases.items() if name == "dataset_path"),
+    }
+    passed = {word.lstrip("-").partition("=")[0].replace("-", "_") for word in argv[1:]}
+    if not names & passed:
+        return None
+    config = configuration.parse(argv, definition)
+    return with_preset(config, load_feature_spec(config))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the recipe that the command line names; returns the exit code."""
     argv = list(sys.argv if argv is None else argv)
@@ -61,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"main: error: {error}", file=sys.stderr)
         return USER_ERROR
-    if {"--help", "-h", "-help", "--helpshort"} & set(rest):
+    if _HELP & set(rest):
         print(f"python main.py --model {'|'.join(BY_NAME)}; flags of {recipe}:\n")
     if recipe not in BY_NAME:
         try:

@@ -1,4 +1,4 @@
-"""The texts of `--help`, one line per flag, and of `--helpfull`, with all details."""
+"""The texts of `--help`, the flags that most runs need, and of `--helpfull`, all of them."""
 
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -10,44 +10,58 @@ from config.flag import rules_of
 
 WIDTH = 120
 _INDENT = " " * 34
+# Flags of `--help`, of those that a recipe has.
+_COMMON = (
+    *("dataset_path", "mode", "save_checkpoint_path", "restore_checkpoint_path", "run_dir"),
+    *("predictions_path", "preset", "model_type", "epochs", "batch_size", "learning_rate"),
+    *("embedding_dim", "factors", "metric", "early_stopping", "baseline", "seed"),
+)
 _FOOTNOTE = """
-* another value for smaller data sets, see --preset
-A flag that is on is switched off with --no before its name. Details: --helpfull
+--helpfull describes all flags; with --dataset_path, both have the values for this data set.
+A flag that is on is switched off with --no before its name.
 --flagfile FILE reads flags from a file."""
 
 
-def usage(definition: Definition, full: bool = False) -> str:
-    """Returns the text of `--help`: every flag of a recipe with its default, by section.
+def usage(definition: Definition, full: bool = False, config: Config | None = None) -> str:
+    """Returns the text of `--help`: the flags that most runs need, with their values.
 
     Args:
         definition: the recipe.
-        full: with the details of each flag and its values under `--preset small`, as `--helpfull`.
+        full: all flags with their details, by section, as `--helpfull`.
+        config: flags of a data set; None: values are those of the presets.
     """
-    aliases, small = definition.aliases, definition.family.small
-    lines: list[str] = []
-    for section, field in fields_of(definition.family):
+    aliases = definition.aliases
+    fields = {field.name: (section, field) for section, field in fields_of(definition.family)}
+    lines = [f"\n{config.preset_note}" if config is not None else ""]
+    for name in fields if full else filter(fields.__contains__, _COMMON):
+        section, field = fields[name]
         title = f"\n{str(SECTIONS[section].__doc__).rstrip('.')}:"
-        lines += [] if title in lines else [title]
-        name, choices = field.name, rules_of(field).choices
+        lines += [title] if full and title not in lines else []
         names = ", ".join((f"--{name}", *aliases_of(name, aliases)))
         start = f"  {names:{len(_INDENT) - 4}}  {field.metadata['help']}"
-        default = _describe_default(Config(definition).default(name))
+        values = (", ".join(rules_of(field).choices), _describe_value(name, definition, config))
+        lines += _wrap(start + _in_parentheses(*values), "")
         if full:
             details = [field.metadata["details"], *values_of(name, aliases)]
-            details += [f"--preset small: {small[name]}"] if name in small else []
-            lines += _wrap(start + _in_parentheses(", ".join(choices), default), "")
             lines += [line for text in details for line in _wrap(text, _INDENT)]
-        else:
-            default += "*" if default and name in small else ""
-            line = start + _in_parentheses("|".join(choices), default)
-            lines.append(line if len(line) <= WIDTH else start + _in_parentheses(default))
     return "\n".join(lines if full else [*lines, _FOOTNOTE])
 
 
-def _describe_default(value: Any) -> str:
-    if value is None or value is False:
-        return ""
-    return f"default: {'on' if value is True else format_value(value)}"
+def _describe_value(name: str, definition: Definition, config: Config | None) -> str:
+    """Returns the value for the flags of a data set, else those of the presets or the default."""
+    default, small = Config(definition).default(name), definition.family.small.get(name)
+    if config is not None and config.value(name) != default:
+        return f"here: {describe(config.value(name))}"
+    if config is None and small is not None:
+        return f"small: {small}; terabyte: {describe(default)}"
+    return "" if default is None or default is False else f"default: {describe(default)}"
+
+
+def describe(value: Any) -> str:
+    """Returns a value of a flag for people."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "none" if value is None else format_value(value)
 
 
 def _in_parentheses(*notes: str) -> str:

@@ -32,10 +32,9 @@ class RunConfig:
     )
     preset: str = Rules(resume=FIXED, modes=TRAIN, choices=(AUTO, SMALL, TERABYTE, MLPERF)).flag(
         AUTO,
-        "values of flags that are not passed; terabyte: the defaults shown here, those of the "
-        "published recipes; small: for smaller data sets, computed from the number of training "
-        "samples; auto: small or terabyte, chosen by that number; mlperf (dcnv2.py): MLPerf "
-        "Training's DLRM-DCNv2, with its target AUC",
+        "values of flags that are not passed; terabyte: the published settings; small: for smaller "
+        "data sets, computed from the number of training samples; auto: small or terabyte, chosen "
+        "by that number; mlperf (dcnv2.py): MLPerf Training's DLRM-DCNv2, with its target AUC",
     )
     batch_size: int = Rules(resume=FIXED, at_least=1, read_when=_trains_in_batches).flag(
         65536, "global batch size of training"

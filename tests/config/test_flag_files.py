@@ -187,7 +187,7 @@ def test_repetition_of_a_run(name, tmp_path):
         flags += ["--print_freq=1", "--long_seq_length=7", "--gsu_top_k=3"]
     elif name == "ncf":
         tastes.write(tmp_path / "rows")
-        keys = ("loss", "validation_loss")
+        keys = ("loss", "test_loss")
         flags = [f"--data={tmp_path / 'rows'}", "-e=2", "--print_freq=1"]
         flags += [f"--checkpoint_dir={tmp_path / 'c'}", "--topk=3"]
     first, second = tmp_path / "first", tmp_path / "second"
