@@ -17,8 +17,8 @@ from recipes.from_flags import load_feature_spec
 from recipes.preset_choice import with_preset
 from recipes.recipe import Recipe
 from recipes.run_results import Result, check_outputs, deploy, finish, result_of
-from runtime.checkpoint import Index, best_of, describe, resolve
-from runtime.checkpoint.resume import Start, find
+from runtime.checkpoint import Index, describe
+from runtime.checkpoint.resume import Start, find, named_checkpoint
 from runtime.cluster import distributed, launcher
 from runtime.cluster.distributed import run_on_all_ranks
 from runtime.files import column_files, predictions
@@ -127,11 +127,8 @@ def check_paths(config: Config) -> FeatureSpec | None:
     is_single = launched() is None
     if launcher.local_rank() != 0 or ("tensorflow" in sys.modules and not is_single):
         return None
-    saved, run, resume = config.checkpoint, config.run, config.checkpoint.resume
-    if saved.restore_checkpoint_path:
-        describe(resolve(best_of(saved.restore_checkpoint_path)))
-    elif resume and resume != "auto" and run.mode == "train":
-        describe(resolve(resume, "--resume"))
+    if path := named_checkpoint(checkpoints.start_request(config)):
+        describe(path)
     spec = load_feature_spec(config)
     if is_single:
         _check_predictions_path(config)

@@ -171,13 +171,13 @@ class Recipe:
 
     def make_trainer(self, loss_scale: float | str, world: World) -> Trainer:
         """Returns the training step, with step counts and losses at zero."""
-        from nn.train.accumulation import AccumulatingTrainer
         from nn.train.trainer import Trainer
 
-        arguments = (self.model, self.loss, self.optimizers, loss_scale, world, self.loss_terms)
-        if self.num_parts == 1 and self.make_batch is None:
-            return Trainer(*arguments)
-        return AccumulatingTrainer(*arguments, num_parts=self.num_parts, make_batch=self.make_batch)
+        return Trainer(
+            *(self.model, self.loss, self.optimizers, loss_scale, world, self.loss_terms),
+            num_parts=self.num_parts,
+            make_batch=self.make_batch,
+        )
 
     def metric_splits(self) -> dict[str, str | None]:
         """Returns the split of each loss and metric in the log; None: training samples."""

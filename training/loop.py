@@ -38,7 +38,6 @@ class TrainingLoop:
         description: Mapping[str, Any],
         mlperf: MLPerfHook,
     ):
-        from runtime.logs.profiler import Profiler
         from runtime.logs.timer import StepTimer
 
         assert run.recipe.train is not None and run.total_steps is not None
@@ -63,7 +62,7 @@ class TrainingLoop:
         self.epoch_log = EpochLog(run)
         times_epochs = self.epoch_log.times_epochs or self.evaluation.benchmark
         self.timer = StepTimer(warmup_steps, epochs=times_epochs)
-        self.profiler = Profiler(run.run_dir / "profile")
+        self._profile, self._profiles = run.run_dir / "profile", False
 
         keeps_best = self.config.checkpoint.keep_best
         if keeps_best is None:
@@ -117,7 +116,8 @@ class TrainingLoop:
             self.checkpoints.tick()
             is_over = self._work(self._due())
         self.report()
-        self.profiler.stop()
+        if self._profiles:
+            self._switch_profiler()
         if name := non_finite_variable(self.recipe.optimizers):
             raise NonFiniteWeight(name)
         due = self._due()
@@ -142,8 +142,8 @@ class TrainingLoop:
 
     def _work(self, due: Due) -> bool:
         """Does what is due; returns whether the training is over."""
-        if due.stop_profile:
-            self.profiler.stop()
+        if due.stop_profile and self._profiles:
+            self._switch_profiler()
         if due.report:
             self.report()
         if due.evaluate:
@@ -156,8 +156,18 @@ class TrainingLoop:
         if due.save:
             self.save(due)
         if due.start_profile:
-            self.profiler.start()
+            self._switch_profiler()
         return due.is_over
+
+    def _switch_profiler(self) -> None:
+        """Starts TensorFlow's profiler, or writes the profile."""
+        from tensorflow import profiler
+
+        self._profiles = not self._profiles
+        if self._profiles:
+            profiler.experimental.start(str(self._profile))
+        else:
+            profiler.experimental.stop()
 
     def report(self) -> None:
         """Synchronizes with the device and logs the running loss."""

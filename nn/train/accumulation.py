@@ -7,45 +7,9 @@ import tensorflow as tf
 from distributed_embeddings.exchange.bag_gradients import BagGradient
 
 from nn.optim.optimizers import Gradient
-from nn.train.trainer import Trainer
 
 # `(part, share)` -> losses of a part of a batch, and its gradients times its share of the samples.
 Differentiate = Callable[[Any, tf.Tensor], tuple[list[tf.Tensor], list[Gradient | None]]]
-
-
-class AccumulatingTrainer(Trainer):
-    """Trainer whose batches pass through the model in parts, with one update of the weights.
-
-    Memory holds the activations of one part.
-
-    Args:
-        args, kwargs: see `Trainer`.
-        num_parts: parts of a batch: consecutive samples, in sizes as equal as possible. Batches are
-            nested tensors of equal first dimension.
-        make_batch: makes a batch from an element of the iterator, in the graph; None: it is one.
-    """
-
-    def __init__(
-        self,
-        *args: Any,
-        num_parts: int,
-        make_batch: Callable[[Any], Any] | None = None,
-        **kwargs: Any,
-    ):
-        super().__init__(*args, **kwargs)
-        self._num_parts, self._make_batch = num_parts, make_batch
-
-    def differentiate(
-        self, batch: Any, scale: tf.Tensor | float
-    ) -> tuple[list[tf.Tensor], list[Gradient | None]]:
-        if self._make_batch is not None:
-            batch = self._make_batch(batch)
-        if self._num_parts == 1:
-            return super().differentiate(batch, scale)
-        differentiate = super().differentiate
-        return accumulate(
-            lambda part, share: differentiate(part, scale * share), batch, self._num_parts
-        )
 
 
 def accumulate(

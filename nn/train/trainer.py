@@ -9,6 +9,7 @@ from distributed_embeddings.exchange.bag_gradients import BagGradient, record_lo
 from distributed_embeddings.exchange.gradients import scale_gradient, sum_over_ranks
 
 from nn.optim.optimizers import Gradient, Optimizer
+from nn.train.accumulation import accumulate
 from nn.train.loss_scale import LossScale
 
 
@@ -46,6 +47,10 @@ class Trainer:
             skipped by all ranks and counted.
         world: the ranks; all call every method together.
         loss_terms: names of the terms of the loss to report.
+        num_parts: parts of a batch that pass through the model one after the other, so that memory
+            holds the activations of one: consecutive samples, in sizes as equal as possible. Such
+            batches are nested tensors of equal first dimension.
+        make_batch: makes a batch from an element of the iterator, in the graph; None: it is one.
     """
 
     def __init__(
@@ -56,7 +61,11 @@ class Trainer:
         loss_scale: float | str = 1.0,
         world: World = World(),
         loss_terms: Sequence[str] = (),
+        *,
+        num_parts: int = 1,
+        make_batch: Callable[[Any], Any] | None = None,
     ):
+        self._num_parts, self._make_batch = num_parts, make_batch
         self.world = world
         self.model = model
         self.loss = loss
@@ -76,7 +85,15 @@ class Trainer:
     def train_step(self, iterator: Any) -> None:
         """Trains on the iterator's next batch."""
         scale = self.loss_scale.factor
-        losses, gradients = self.differentiate(iterator.get_next(), scale)
+        batch = iterator.get_next()
+        if self._make_batch is not None:
+            batch = self._make_batch(batch)
+        if self._num_parts == 1:
+            losses, gradients = self.differentiate(batch, scale)
+        else:
+            losses, gradients = accumulate(
+                lambda part, share: self.differentiate(part, scale * share), batch, self._num_parts
+            )
         gradients = sum_over_ranks(self.world, gradients, self._variables, "gradients")
         self._record(*losses)
         if self.loss_scale.is_used:

@@ -112,7 +112,7 @@ def find(request: Request, world: World, rank_timeout_s: float) -> Start:
 
 
 def _find_on_chief(request: Request, wait_s: float) -> Start:
-    path = _named_checkpoint(request)
+    path = named_checkpoint(request)
     resumes = path is not None and request.resume is not None
     root, note = _folder_to_save(request, path)
     if root is None:
@@ -143,7 +143,7 @@ def _find_on_chief(request: Request, wait_s: float) -> Start:
     return Start(folder, path, action is Action.RESUME, is_newest, note)
 
 
-def _named_checkpoint(request: Request) -> Path | None:
+def named_checkpoint(request: Request) -> Path | None:
     """Returns the checkpoint that the flags name; None with "auto", too."""
     if request.weights:
         return resolve(best_of(request.weights))

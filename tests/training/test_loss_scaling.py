@@ -7,7 +7,6 @@ import tensorflow as tf
 from embedding_testing.fake_world import TensorWorld, run_threads
 
 from nn.optim import optimizers
-from nn.train.accumulation import AccumulatingTrainer
 from nn.train.loss_scale import LossScale
 from nn.train.trainer import Trainer
 from runtime import checkpoint
@@ -22,7 +21,7 @@ def weight_trainer(accumulate=1, world=None):
     w = tf.Variable(1.0)
     group = optimizers.create("sgd", [w], 0.5)
     more = {} if world is None else {"world": world}
-    trainer = AccumulatingTrainer(
+    trainer = Trainer(
         *(w, lambda w, batch: (tf.reduce_mean(batch) * w, {}), [group], "dynamic"),
         num_parts=accumulate,
         **more,

@@ -21,7 +21,6 @@ from dataloading.pipeline.batch import Batch, Inputs, RaggedIds
 from nn.metrics.evaluator import Scorer
 from nn.metrics.predictor import predict
 from nn.optim.optimizers import create_optimizers
-from nn.train.accumulation import AccumulatingTrainer
 from nn.train.trainer import Trainer
 
 OPTIMIZERS = ("sgd", "adagrad", "rowwise_adagrad", "adam", "lazy_adam")
@@ -207,9 +206,7 @@ def trainer_step(case: Case, world, model: Model):
     tables = list(model.embedding.trainable_variables)
     optimizers = create_optimizers(options, [model.weight], tables, model.embedding.row_means())
     arguments = (model, loss_of, optimizers, case.loss_scale, world)
-    trainer = Trainer(*arguments)
-    if case.accumulate > 1:
-        trainer = AccumulatingTrainer(*arguments, num_parts=case.accumulate)
+    trainer = Trainer(*arguments, num_parts=case.accumulate)
     return lambda iterator: trainer.train_step(iterator)
 
 

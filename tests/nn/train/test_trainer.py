@@ -6,7 +6,6 @@ from nn.ctr.model import CTRModel
 from nn.ctr.sizes import CTRConfig
 from nn.optim import optimizers
 from nn.optim.learning_rate import WarmupPolynomialDecay
-from nn.train.accumulation import AccumulatingTrainer
 from nn.train.losses import binary_cross_entropy
 from nn.train.trainer import Trainer
 
@@ -206,7 +205,7 @@ def test_accumulated_parts(num_rows, loss_scale):
             error = (tf.matmul(x, dense) * tf.gather(table, ids) - y) ** 2
             return tf.reduce_mean(error), {"part": tf.reduce_mean(tf.cast(ids, tf.float32))}
 
-        trainer = AccumulatingTrainer(
+        trainer = Trainer(
             *(None, loss, both, loss_scale),
             loss_terms=["part"],
             make_batch=lambda ticket: tuple(t[:num_rows] for t in ticket),
