@@ -107,7 +107,7 @@ void TestSizes(int64_t dim, int64_t samples, bool ragged, std::mt19937* random) 
   }
   Check(equal, "gradient", dim, samples);
 
-  const embedding_bag_optimizer sgd{EMBEDDING_BAG_SGD, {nullptr, nullptr}, 1, 1, 1, 0, 0, 0};
+  const embedding_bag_optimizer sgd{EMBEDDING_BAG_SGD, {nullptr, nullptr}, 1, 1, 1, 0, 0, 0, 0, 0};
   error = embedding_bag_cpu_update(&of_table, &use, 1, EMBEDDING_BAG_FLOAT32, &sgd,
                                    workspace.data.get(), &threads);
   equal = error == 0;
@@ -115,11 +115,14 @@ void TestSizes(int64_t dim, int64_t samples, bool ragged, std::mt19937* random) 
   Check(equal, "update", dim, samples);
 
   Array<float> first(table.size), second(table.size);
-  const embedding_bag_optimizer adam{
-      EMBEDDING_BAG_ADAM, {first.data.get(), second.data.get()}, 1, 1, 1, 1, 0.5, 0.5};
-  error = embedding_bag_cpu_update(&of_table, &use, 1, EMBEDDING_BAG_FLOAT32, &adam,
-                                   workspace.data.get(), &threads);
-  Check(error == 0, "Adam", dim, samples);
+  for (const int32_t kind : {EMBEDDING_BAG_ADAM, EMBEDDING_BAG_MOMENTUM, EMBEDDING_BAG_RMSPROP}) {
+    float* const slot = kind == EMBEDDING_BAG_MOMENTUM ? nullptr : second.data.get();
+    const embedding_bag_optimizer moving{
+        kind, {first.data.get(), slot}, 1, 1, 1, 1, 0.5, 0.5, 1, kind == EMBEDDING_BAG_RMSPROP};
+    error = embedding_bag_cpu_update(&of_table, &use, 1, EMBEDDING_BAG_FLOAT32, &moving,
+                                     workspace.data.get(), &threads);
+    Check(error == 0, "all rows", dim, samples);
+  }
 }
 
 }  // namespace

@@ -12,6 +12,17 @@ from distributed_embeddings.ops.embedding_bag import Bags, Use
 ROWS = 40
 SCALARS = {"factor": 0.5, "rate": 0.1, "kept": 0.9, "epsilon": 1e-3, "beta1": 0.8, "beta2": 0.95}
 NUM_SLOTS = {"sgd": 0, "adagrad": 1, "rowwise_adagrad": 1, "lazy_adam": 2, "adam": 2}
+# Also with attributes: the formulas of Keras' optimizers.
+KERAS = [
+    ("adagrad", 1, {"epsilon_in_root": True}),
+    ("momentum", 1, {}),
+    ("momentum", 1, {"all_rows": True}),
+    ("nesterov", 1, {"all_rows": True}),
+    ("rmsprop", 1, {"all_rows": True}),
+    ("rmsprop", 1, {"all_rows": True, "epsilon_in_root": True}),
+    ("rmsprop", 2, {"epsilon_in_root": True}),
+    ("rmsprop", 2, {"all_rows": True, "epsilon_in_root": True}),
+]
 DTYPES = (tf.float32, tf.float16, tf.bfloat16)
 EPSILON = {tf.float32: 2.0**-20, tf.float16: 2.0**-10, tf.bfloat16: 2.0**-7}
 
@@ -21,7 +32,7 @@ def generator():
     return np.random.default_rng(5)
 
 
-def reference(weights, slots, optimizer, uses):
+def reference(weights, slots, optimizer, uses, all_rows=False, epsilon_in_root=False):
     """Returns the weights and slots after a step, in float64, and the rows that moved."""
     weights = np.asarray(weights, np.float64).copy()
     slots = [np.asarray(slot, np.float64).copy() for slot in slots]
@@ -45,18 +56,37 @@ def reference(weights, slots, optimizer, uses):
                 touched[rows] = True
                 start += hotness
     g, s = total * SCALARS["factor"], SCALARS
-    moved = np.ones_like(touched) if optimizer == "adam" else touched
+    moved = np.ones_like(touched) if optimizer == "adam" or all_rows else touched
+
+    def root(squares):
+        inside, outside = (s["epsilon"], 0) if epsilon_in_root else (0, s["epsilon"])
+        return np.sqrt(squares + inside) + outside
+
+    def advance(slot, beta, values):
+        slot[moved] = beta * slot[moved] + values[moved]
+
     if optimizer == "sgd":
         step = g
+    elif optimizer in ("momentum", "nesterov"):
+        advance(slots[0], s["beta1"], -s["rate"] * g)
+        step = -slots[0] / s["rate"]
+        if optimizer == "nesterov":
+            step = s["beta1"] * step + g
+    elif optimizer == "rmsprop":
+        advance(slots[0], s["beta2"], (1 - s["beta2"]) * g**2)
+        step = g / root(slots[0])
+        if len(slots) == 2:
+            advance(slots[1], s["beta1"], s["rate"] * step)
+            step = slots[1] / s["rate"]
     elif "adagrad" in optimizer:
         squares = np.mean(g**2, axis=1) if optimizer == "rowwise_adagrad" else g**2
         slots[0] += squares
-        root = np.sqrt(slots[0])
-        step = g / ((root[:, np.newaxis] if root.ndim == 1 else root) + s["epsilon"])
+        divisor = root(slots[0])
+        step = g / (divisor[:, np.newaxis] if divisor.ndim == 1 else divisor)
     else:
         for slot, beta, value in ((slots[0], s["beta1"], g), (slots[1], s["beta2"], g**2)):
-            slot[moved] = beta * slot[moved] + (1 - beta) * value[moved]
-        step = slots[0] / (np.sqrt(slots[1]) + s["epsilon"])
+            advance(slot, beta, (1 - beta) * value)
+        step = slots[0] / root(slots[1])
     weights[moved] = s["kept"] * weights[moved] - s["rate"] * step[moved]
     return weights, slots, moved
 
@@ -97,18 +127,35 @@ def test_dtypes(isa, generator, optimizer, dtype, gradient_dtype):
     check_update(generator, optimizer, "several", 20, dtype, gradient_dtype)
 
 
-def check_update(generator, optimizer, kind, dim, dtype, gradient_dtype):
+@pytest.mark.parametrize(("optimizer", "num_slots", "attributes"), KERAS)
+@pytest.mark.parametrize("dim", [8, 17])
+def test_formulas_of_keras(isa, generator, optimizer, num_slots, attributes, dim):
+    arguments = (optimizer, "several", dim, tf.float32, tf.float32, num_slots)
+    check_update(generator, *arguments, **attributes)
+
+
+@pytest.mark.parametrize("kept", [0.9, 1.0])
+def test_rows_without_ids_of_rmsprop(isa, generator, monkeypatch, kept):
+    """Without weight decay only the slot is written."""
+    monkeypatch.setitem(SCALARS, "kept", kept)
+    arguments = ("rmsprop", "several", 17, tf.float32, tf.float32, 1)
+    check_update(generator, *arguments, all_rows=True)
+
+
+def check_update(
+    generator, optimizer, kind, dim, dtype, gradient_dtype, num_slots=None, **attributes
+):
     table = tf.Variable(tf.cast(generator.normal(size=[ROWS, dim]), dtype))
     shape = [ROWS] if optimizer == "rowwise_adagrad" else [ROWS, dim]
-    slots = [
-        tf.Variable(generator.random(shape), dtype=tf.float32) for _ in range(NUM_SLOTS[optimizer])
-    ]
+    num_slots = NUM_SLOTS[optimizer] if num_slots is None else num_slots
+    slots = [tf.Variable(generator.random(shape), dtype=tf.float32) for _ in range(num_slots)]
     uses = make_uses(generator, dim, kind, gradient_dtype)
     before = table.numpy()
-    expected, expected_slots, moved = reference(tf.cast(table, tf.float64), slots, optimizer, uses)
+    exact = tf.cast(table, tf.float64)
+    expected, expected_slots, moved = reference(exact, slots, optimizer, uses, **attributes)
     scalars = tf.constant(list(SCALARS.values()))
-    embedding_bag.update(table, slots, optimizer, scalars, uses)
-    assert moved.all() == (optimizer == "adam")
+    embedding_bag.update(table, slots, optimizer, scalars, uses, **attributes)
+    assert moved.all() == (optimizer == "adam" or attributes.get("all_rows", False))
     np.testing.assert_array_equal(table.numpy()[~moved], before[~moved])
     error = np.abs(tf.cast(table, tf.float64) - expected)
     assert np.all(error <= EPSILON[dtype] * (np.abs(expected) + 2))
@@ -162,6 +209,7 @@ class RawOptimizer(ctypes.Structure):
     _fields_ = [
         *[("kind", INT), ("slots", POINTER * 2), ("gradient_factor", FLOAT), ("rate", FLOAT)],
         *[("kept", FLOAT), ("epsilon", FLOAT), ("beta1", FLOAT), ("beta2", FLOAT)],
+        *[("all_rows", INT), ("epsilon_in_root", INT)],
     ]
 
 
@@ -174,7 +222,7 @@ def raw_update(library, table, ids, gradient, num_threads: int) -> None:
         gradient.ctypes.data,
     )
     raw_table = Table(table.ctypes.data, None, *table.shape, 0)
-    optimizer = RawOptimizer(0, (None, None), 1.0, 1.0, 1.0, 0.0, 0.0, 0.0)
+    optimizer = RawOptimizer(0, (None, None), 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0, 0)
     library.embedding_bag_cpu_workspace.restype = ctypes.c_int64
     size = library.embedding_bag_cpu_workspace(
         ctypes.byref(use), ctypes.c_int64(1), ctypes.byref(threads)

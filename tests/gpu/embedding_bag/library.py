@@ -57,6 +57,7 @@ class Optimizer(ctypes.Structure):
         ("kind", ctypes.c_int32),
         ("slots", _Pointer * 2),
         ("scalars", ctypes.c_float * 6),
+        ("attributes", ctypes.c_int32 * 2),
     ]
 
 

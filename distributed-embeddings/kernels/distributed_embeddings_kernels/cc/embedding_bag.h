@@ -63,18 +63,24 @@ enum {
   EMBEDDING_BAG_ROW_WISE_ADAGRAD = 2,  // a_row += mean(g^2), then as Adagrad; slot 0: [rows]
   EMBEDDING_BAG_LAZY_ADAM = 3,  // m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
                                 // w = kept w - rate m / (sqrt(v) + epsilon)
-  EMBEDDING_BAG_ADAM = 4,      // the same for every row of the table, g = 0 where none occurs
+  EMBEDDING_BAG_ADAM = 4,      // the same with all_rows
+  EMBEDDING_BAG_MOMENTUM = 5,  // m = b1 m - rate g;  w = kept w + m
+  EMBEDDING_BAG_NESTEROV = 6,  // m = b1 m - rate g;  w = kept w + b1 m - rate g
+  EMBEDDING_BAG_RMSPROP = 7,   // v = b2 v + (1 - b2) g^2;  s = rate g / (sqrt(v) + epsilon);
+                               // w = kept w - s; with slot 1: m = b1 m + s;  w = kept w - m
 };
 
 typedef struct {
   int32_t kind;
-  float* slots[2];     // [rows, dim] float32: Adagrad's a; Adam's m and v
+  float* slots[2];     // [rows, dim] float32: Adagrad's a; Adam's m and v; m; RMSprop's v and m
   float gradient_factor;  // on every gradient
   float rate;          // learning rate, with Adam's bias corrections in it
   float kept;
   float epsilon;
   float beta1;
   float beta2;
+  int32_t all_rows;         // not 0: every row moves, by g = 0 where none occurs (not CUDA)
+  int32_t epsilon_in_root;  // not 0: sqrt(x + epsilon) in place of sqrt(x) + epsilon (not CUDA)
 } embedding_bag_optimizer;
 
 // A use of the table in the step: ids, and the gradient of their output [bags, dim].

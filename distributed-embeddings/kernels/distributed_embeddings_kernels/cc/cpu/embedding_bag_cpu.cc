@@ -98,7 +98,7 @@ bool AreIds(const embedding_bag_ids& ids, const embedding_bag_table& table) {
 bool IsOptimizer(const embedding_bag_optimizer& optimizer) {
   const int32_t kind = optimizer.kind;
   const bool is_adam = kind == EMBEDDING_BAG_ADAM || kind == EMBEDDING_BAG_LAZY_ADAM;
-  return kind >= EMBEDDING_BAG_SGD && kind <= EMBEDDING_BAG_ADAM &&
+  return kind >= EMBEDDING_BAG_SGD && kind <= EMBEDDING_BAG_RMSPROP &&
          (kind == EMBEDDING_BAG_SGD || optimizer.slots[0] != nullptr) &&
          (!is_adam || optimizer.slots[1] != nullptr);
 }
@@ -535,7 +535,7 @@ bool AreUses(const embedding_bag_use* uses, int64_t num_uses, const embedding_ba
 
 constexpr int64_t kIdleRows = 4096;  // rows of a task
 
-// Adam: moves the rows of [begin, end) that no pair names.
+// Moves the rows of [begin, end) that no pair names.
 void UpdateIdleRows(const embedding_bag_table& table, const embedding_bag_optimizer& optimizer,
                     const SortedIds& ids, int64_t begin, int64_t end) {
   const std::unique_ptr<float[]> scratch(new float[2 * table.dim]);
@@ -561,7 +561,8 @@ int Update(const embedding_bag_table& table, const SortedIds& ids, int32_t gradi
                          scratch.get());
     return 0;
   });
-  if (error != 0 || optimizer.kind != EMBEDDING_BAG_ADAM) return error;
+  const bool all_rows = optimizer.all_rows != 0 || optimizer.kind == EMBEDDING_BAG_ADAM;
+  if (error != 0 || !all_rows) return error;
   const int64_t num_tasks = (table.rows + kIdleRows - 1) / kIdleRows;
   return RunTasks(threads, num_tasks, [&](int64_t number) {
     const int64_t begin = number * kIdleRows;

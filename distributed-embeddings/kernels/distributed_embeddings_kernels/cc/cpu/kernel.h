@@ -58,7 +58,7 @@ struct Kernel {
   // scratch: [2 * dim] float32.
   void (*update)(const embedding_bag_table&, const embedding_bag_optimizer&, const Runs&,
                  float* scratch);
-  // Adam alone: rows [begin, end) that no pair names.
+  // With all_rows: rows [begin, end) that no pair names.
   void (*update_idle)(const embedding_bag_table&, const embedding_bag_optimizer&, int64_t begin,
                       int64_t end, float* scratch);
   // Writes the runs' rows and sums as rows first, first + 1, ... of the outputs.

@@ -109,7 +109,7 @@ bool HaveGradients(const embedding_bag_use* uses, int64_t num_uses) {
 }
 
 bool IsValid(const embedding_bag_optimizer* optimizer, bool has_rows) {
-  if (optimizer == nullptr) return false;
+  if (optimizer == nullptr || optimizer->all_rows || optimizer->epsilon_in_root) return false;
   int num_slots = 0;
   switch (optimizer->kind) {
     case EMBEDDING_BAG_SGD:

@@ -448,11 +448,16 @@ class Update : public Uses {
             : optimizer == "rowwise_adagrad" ? EMBEDDING_BAG_ROW_WISE_ADAGRAD
             : optimizer == "lazy_adam"       ? EMBEDDING_BAG_LAZY_ADAM
             : optimizer == "adam"            ? EMBEDDING_BAG_ADAM
+            : optimizer == "momentum"        ? EMBEDDING_BAG_MOMENTUM
+            : optimizer == "nesterov"        ? EMBEDDING_BAG_NESTEROV
+            : optimizer == "rmsprop"         ? EMBEDDING_BAG_RMSPROP
                                              : EMBEDDING_BAG_SGD;
-    const int expected = kind_ == EMBEDDING_BAG_SGD            ? 0
-                         : kind_ >= EMBEDDING_BAG_LAZY_ADAM ? 2
-                                                               : 1;
-    OP_REQUIRES(construction, num_slots_ == expected,
+    OP_REQUIRES_OK(construction, construction->GetAttr("all_rows", &all_rows_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("epsilon_in_root", &epsilon_in_root_));
+    const bool is_adam = kind_ == EMBEDDING_BAG_LAZY_ADAM || kind_ == EMBEDDING_BAG_ADAM;
+    const int expected = kind_ == EMBEDDING_BAG_SGD ? 0 : is_adam ? 2 : 1;
+    const bool has_momentum = kind_ == EMBEDDING_BAG_RMSPROP && num_slots_ == 2;
+    OP_REQUIRES(construction, num_slots_ == expected || has_momentum,
                 InvalidArgument("EmbeddingBag: ", optimizer, " has ", expected, " slots, got ",
                                 num_slots_));
   }
@@ -473,6 +478,8 @@ class Update : public Uses {
                                 scalars.shape().DebugString()));
     embedding_bag_optimizer optimizer = {};
     optimizer.kind = kind_;
+    optimizer.all_rows = all_rows_;
+    optimizer.epsilon_in_root = epsilon_in_root_;
     for (int i = 0; i < num_slots_; ++i) {
       OP_REQUIRES_OK(context, ReadSlot(context, slots[i].get(), table, &optimizer.slots[i]));
     }
@@ -504,6 +511,8 @@ class Update : public Uses {
 
   int32_t kind_;
   int32_t num_slots_;
+  bool all_rows_;
+  bool epsilon_in_root_;
 };
 
 #define REGISTER(DEVICE, NAME)                                                                    \

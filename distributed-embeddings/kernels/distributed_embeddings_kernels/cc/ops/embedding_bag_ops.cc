@@ -100,8 +100,8 @@ REGISTER_OP("EmbeddingBagGradient")
       return OkStatus();
     });
 
-// Moves the rows that occur, or with "adam" all rows. scalars: gradient_factor, rate, kept,
-// epsilon, beta1, beta2.
+// Moves the rows that occur; with "adam", and with all_rows, every row. scalars: gradient_factor,
+// rate, kept, epsilon, beta1, beta2.
 REGISTER_OP("ResourceEmbeddingBagUpdate")
     .Input("table: resource")
     .Input("slots: num_slots * resource")
@@ -112,7 +112,10 @@ REGISTER_OP("ResourceEmbeddingBagUpdate")
     .Attr("num_uses: int >= 1")
     .Attr("num_columns: list(int)")
     .Attr("ragged: list(bool)")
-    .Attr("optimizer: {'sgd', 'adagrad', 'rowwise_adagrad', 'lazy_adam', 'adam'}")
+    .Attr("optimizer: {'sgd', 'adagrad', 'rowwise_adagrad', 'lazy_adam', 'adam', 'momentum', "
+          "'nesterov', 'rmsprop'}")
+    .Attr("all_rows: bool = false")
+    .Attr("epsilon_in_root: bool = false")
     .Attr("G: {float, half, bfloat16}")
     .Attr("T: {float, half, bfloat16}")
     .SetIsStateful()
