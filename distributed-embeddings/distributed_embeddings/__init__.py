@@ -25,6 +25,8 @@ _MODULE_OF = {
     "DistributedOptimizer": "data_parallel.optimizer",
     "Embedding": "layers.embedding",
     "IntegerLookup": "layers.integer_lookup",
+    "LazyAdam": "optimizers.sparse_optimizers",
+    "RowWiseAdagrad": "optimizers.sparse_optimizers",
     "broadcast_variables": "data_parallel.broadcast",
     "embedding_lookup": "layers.lookup",
 }

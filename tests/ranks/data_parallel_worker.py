@@ -206,6 +206,83 @@ def check_optimizer(world, name):
     same(train_loop(world, dmp.DistributedOptimizer(make()), wrap_first=True), expected)
 
 
+FUSED_OPTIMIZERS = {
+    **OPTIMIZERS,
+    "plain_sgd": lambda: keras.optimizers.SGD(0.3),
+    "nesterov": lambda: keras.optimizers.SGD(0.3, momentum=0.9, nesterov=True),
+    "rmsprop": lambda: keras.optimizers.RMSprop(0.1),
+    "rmsprop_momentum": lambda: keras.optimizers.RMSprop(0.1, momentum=0.5),
+    "legacy_plain_sgd": lambda: keras.optimizers.legacy.SGD(0.3),
+    "legacy_rmsprop": lambda: keras.optimizers.legacy.RMSprop(0.1),
+    "legacy_rmsprop_momentum": lambda: keras.optimizers.legacy.RMSprop(0.1, momentum=0.5),
+    "row_wise_adagrad": lambda: dmp.RowWiseAdagrad(0.3),
+    "lazy_adam": lambda: dmp.LazyAdam(0.1),
+}
+
+
+class Tables(keras.Model):
+    """Tables of each rank, a row-sliced one and a replicated one; a dense layer on their sums."""
+
+    def __init__(self, world):
+        super().__init__()
+        random = np.random.RandomState(2)
+        layers = []
+        for rows in (7, 5, 16, 2):
+            initial = keras.initializers.Constant(random.normal(size=[rows, DIM]))
+            layers.append(dmp.Embedding(rows, DIM, initial, combiner="sum"))
+        thresholds = {"data_parallel_threshold": 2 * DIM, "row_slice_threshold": 16 * DIM}
+        self.tables = dmp.DistributedEmbedding(layers, world=world, **thresholds)
+        self.head = keras.layers.Dense(1, kernel_initializer=keras.initializers.Constant(0.1))
+
+    def call(self, ids):
+        return self.head(0.2 * tf.concat(self.tables(ids), axis=1))  # small steps
+
+
+def train_tables(world, optimizer, steps, checkpoint=None, write=False):
+    """Trains with a compiled step; resumes at a checkpoint of this rank, or writes it."""
+    model, random = Tables(world), np.random.RandomState(4)
+    ranks = distributed.current().size
+    part = slice(None)
+    if world.size > 1:
+        part = slice(world.rank * LOCAL_BATCH, (world.rank + 1) * LOCAL_BATCH)
+    saved = tf.train.Checkpoint(model=model, optimizer=optimizer)
+
+    @tf.function
+    def step(ids, labels):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(ids) - labels))
+        if world.size > 1:
+            tape = dmp.DistributedGradientTape(tape)
+        variables = model.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+
+    model([tf.zeros([1, 3], tf.int64)] * 4)  # creates the tables
+    if checkpoint and not write:
+        saved.read(checkpoint)
+    for number in range(max(steps) + 1):
+        ids = [random.randint(0, rows, [ranks * LOCAL_BATCH, 3])[part] for rows in (7, 5, 16, 2)]
+        labels = random.normal(size=[ranks * LOCAL_BATCH, 1]).astype(np.float32)[part]
+        batch = [tf.constant(x) for x in ids], tf.constant(labels)
+        if number in steps:
+            step(*batch)
+    types = [op.type for op in step.get_concrete_function(*batch).graph.get_operations()]
+    assert "ResourceEmbeddingBagUpdate" in types
+    if write:
+        saved.write(checkpoint)
+    return [*model.tables.get_weights(all_ranks=True), *model.head.get_weights()]
+
+
+def check_fused_optimizers(world, names):
+    """Fused steps of tables of each kind, with a save and load between them."""
+    for make in (FUSED_OPTIMIZERS[name] for name in names):
+        expected = train_tables(ONE_RANK, make(), range(4))
+        with tempfile.TemporaryDirectory() as folder:
+            place = f"{folder}/checkpoint"
+            train_tables(world, dmp.DistributedOptimizer(make()), range(2), place, write=True)
+            resumed = train_tables(world, dmp.DistributedOptimizer(make()), range(2, 4), place)
+        same(resumed, expected)
+
+
 def check_eager_and_minimize(world):
     for name in ("adam", "legacy_adam"):
         make = OPTIMIZERS[name]
@@ -555,6 +632,10 @@ CASES = {
     "gradients": check_gradients,
     "horovods_tape": check_horovods_tape,
     "eager_and_minimize": check_eager_and_minimize,
+    "fused_optimizers": functools.partial(
+        check_fused_optimizers, names=("nesterov", "rmsprop_momentum", "row_wise_adagrad")
+    ),
+    "all_fused_optimizers": functools.partial(check_fused_optimizers, names=FUSED_OPTIMIZERS),
     "options": check_options,
     "unreduced": check_unreduced,
     "state_of_own_variables": check_state_of_own_variables,

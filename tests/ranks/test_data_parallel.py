@@ -14,7 +14,8 @@ from distributed_embeddings.keras import keras
 from tests.ranks import data_parallel_worker
 from tests.ranks.conftest import gloo_command
 
-LONG_CASES = ("sgd", "legacy_adagrad", "legacy_adam")  # adagrad, adam and legacy_sgd remain
+# adagrad, adam, legacy_sgd and fused_optimizers remain
+LONG_CASES = ("sgd", "legacy_adagrad", "legacy_adam", "all_fused_optimizers")
 
 
 @pytest.fixture(scope="module")

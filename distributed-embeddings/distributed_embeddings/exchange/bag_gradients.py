@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from distributed_embeddings.ops import embedding_bag, kernels
 from distributed_embeddings.ops.embedding_bag import Bags, Use
+from distributed_embeddings.ops.traced_uses import traced_uses
 
 _active = threading.local()
 
@@ -28,6 +29,11 @@ class BagGradient:
 
     def __init__(self, variable: tf.Variable, uses: Sequence[Use], factor: Any = 1.0):
         self.variable, self.uses, self.factor = variable, list(uses), factor
+
+    @classmethod
+    def of_slices(cls, variable: tf.Variable, slices: tf.IndexedSlices) -> "BagGradient":
+        """Returns a gradient that a tape or an optimizer has as slices, see `traced_uses`."""
+        return cls(variable, *traced_uses(slices, variable.shape[0]))
 
     def scaled(self, factor: Any) -> "BagGradient":
         """Returns the gradient times a factor."""
@@ -56,11 +62,14 @@ class BagGradient:
         epsilon: float = 0.0,
         beta1: float = 0.0,
         beta2: float = 0.0,
-    ) -> None:
+        **attributes: bool,
+    ) -> tf.Operation | None:
         """Moves the variable; see `embedding_bag.update`."""
         scalars = (self.factor, learning_rate, decay_factor, epsilon, beta1, beta2)
         values = tf.stack([tf.cast(value, tf.float32) for value in scalars])
-        embedding_bag.update(self.variable, slots, optimizer, values, self.uses)
+        return embedding_bag.update(
+            self.variable, slots, optimizer, values, self.uses, **attributes
+        )
 
 
 class LookupRecord:

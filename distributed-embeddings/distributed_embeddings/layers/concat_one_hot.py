@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from distributed_embeddings.keras import keras
+from distributed_embeddings.optimizers.fused_steps import TableMark, mark_table
 
 
 @keras.utils.register_keras_serializable(package="distributed_embeddings")
@@ -35,6 +36,7 @@ class ConcatOneHotEmbedding(keras.layers.Layer):
         self.params = self.add_weight(
             name="params", shape=[bounds[-1], embedding_width], experimental_autocast=False
         )
+        mark_table(self.params, TableMark(compiled=True))
         self.offsets = tf.constant(bounds, tf.int32 if bounds[-1] < 2**31 else tf.int64)
 
     def call(self, inputs):

@@ -5,6 +5,7 @@ import tensorflow as tf
 from distributed_embeddings.exchange.ids import integer_ids, read_ids
 from distributed_embeddings.keras import keras
 from distributed_embeddings.layers.lookup import look_up_pooled
+from distributed_embeddings.optimizers.fused_steps import TableMark, mark_table
 
 COMBINERS = (None, "sum", "mean")
 
@@ -85,6 +86,7 @@ class Embedding(keras.layers.Layer):
             constraint=self.embeddings_constraint,
             experimental_autocast=False,
         )
+        mark_table(self.embeddings, TableMark(self.use_custom_kernel))
         self.built = True
 
     def _initial_table(self, shape, dtype=None, **kwargs):

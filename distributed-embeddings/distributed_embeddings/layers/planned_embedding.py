@@ -30,6 +30,7 @@ from distributed_embeddings.layers.table_spec import (
 )
 from distributed_embeddings.layers.weights import copy, fill
 from distributed_embeddings.layers.whole_tables import WholeTables
+from distributed_embeddings.optimizers.fused_steps import TableMark, mark_table
 from distributed_embeddings.planner import DATA_PARALLEL, HOST, ROW_SLICED, Plan
 
 
@@ -111,6 +112,8 @@ class PlannedEmbedding(WholeTables, keras.layers.Layer):
                     trainable=self.trainable and spec.trainable,
                     experimental_autocast=False,  # never a float16 copy of a whole table
                 )
+                whole_rows = all(s.columns == self._tables[s.table].table.dim for s in group.shards)
+                mark_table(holder, TableMark(self._may_be_compiled(group), whole_rows))
             else:
                 holder = build_custom_layer(
                     spec, self._embeddings[t], group, self.trainable, self.world_size

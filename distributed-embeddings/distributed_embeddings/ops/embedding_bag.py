@@ -11,7 +11,7 @@ from distributed_embeddings.ops import kernels
 from distributed_embeddings.precision import precise
 
 # Attributes of `Bags` that the operations take for each vector of a sample.
-_COLUMNS = ("hotness", "row_offsets", "num_rows", "mean")
+COLUMNS = ("hotness", "row_offsets", "num_rows", "mean")
 
 
 class Bags(NamedTuple):
@@ -43,7 +43,7 @@ class Bags(NamedTuple):
     @property
     def columns(self) -> dict[str, tuple]:
         """The vectors of a sample as the operations take them."""
-        return {name: getattr(self, name) for name in _COLUMNS}
+        return {name: getattr(self, name) for name in COLUMNS}
 
     @property
     def tensors(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -211,6 +211,7 @@ def update(
     optimizer: str,
     scalars: tf.Tensor,
     uses: Sequence[Use],
+    **attributes: bool,
 ) -> tf.Operation | None:
     """Sums the gradients of each row in float32 and moves each row once.
 
@@ -219,14 +220,20 @@ def update(
         rowwise_adagrad  a_row += mean(g^2), then as adagrad
         lazy_adam, adam  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
                          w = kept w - rate m / (sqrt(v) + epsilon)
+        momentum         m = beta1 m - rate g;  w = kept w + m
+        nesterov         m = beta1 m - rate g;  w = kept w + beta1 m - rate g
+        rmsprop          v = beta2 v + (1 - beta2) g^2;  s = rate g / (sqrt(v) + epsilon)
+                         w = kept w - s; with a slot m: m = beta1 m + s;  w = kept w - m
 
     "adam" moves every row, the others those with an id.
 
     Args:
         variable: float32, float16 or bfloat16 [rows, dim].
-        slots: a; m and v: float32 [rows, dim], of "rowwise_adagrad" [rows].
+        slots: a; m and v; m; v, or v and m: float32 [rows, dim], of "rowwise_adagrad" [rows].
         scalars: float32 [6]: factor on all gradients, rate, kept, epsilon, beta1, beta2.
         uses: All lookups of the step.
+        attributes: On a CPU only: `all_rows` moves every row, by g = 0 where none occurs;
+            `epsilon_in_root` takes sqrt(x + epsilon) in place of sqrt(x) + epsilon.
     """
     return kernels.library().resource_embedding_bag_update(
         table=variable.handle,
@@ -235,6 +242,7 @@ def update(
         optimizer=optimizer,
         **_inputs(uses),
         **_attributes(uses),
+        **attributes,
         T=variable.dtype,
     )
 
@@ -259,14 +267,14 @@ def _attributes(uses: Sequence[Use]) -> dict[str, Any]:
     return {
         "num_columns": [len(bags.hotness) for bags in all_bags],
         "ragged": [bags.splits is not None for bags in all_bags],
-        **{name: [v for bags in all_bags for v in bags.columns[name]] for name in _COLUMNS},
+        **{name: [v for bags in all_bags for v in bags.columns[name]] for name in COLUMNS},
     }
 
 
 @tf.RegisterGradient("ResourceEmbeddingBag")
 def _gradient(operation: tf.Operation, upstream: tf.Tensor):
     _, ids, splits, weights = operation.inputs
-    columns = [tuple(operation.get_attr(name)) for name in _COLUMNS]
+    columns = [tuple(operation.get_attr(name)) for name in COLUMNS]
     bags = Bags(ids, *columns, splits if operation.get_attr("ragged") else None, weights)
     shape = tf.TensorShape(operation.get_attr("table_shape"))
     slices = summed_gradient([(bags, upstream)], shape, operation.get_attr("T"))
