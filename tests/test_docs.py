@@ -205,11 +205,11 @@ def outputs_of_parts(tmp_path_factory) -> Path:
 
 
 def outputs(home: Path) -> set[str]:
-    """Files and folders at the top of a clone and in data and runs, without runs named by time."""
+    """Files and folders at the top of a clone and in data and runs, without numbered runs."""
     parents = (home, home / "data", home / "runs")
     paths = {path for parent in parents if parent.is_dir() for path in parent.iterdir()}
     names = {str(path.relative_to(home)) for path in paths - set(parents)}
-    unique = re.compile(r"runs/(dlrm|dcnv2|sim|ncf)-\d+.*|\.(pytest|ruff)_cache|.*__pycache__")
+    unique = re.compile(r"runs/(dlrm|dcnv2|sim|ncf)-.+-\d+|\.(pytest|ruff)_cache|.*__pycache__")
     return {name for name in names if not unique.fullmatch(name)}
 
 

@@ -5,26 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from runtime.logs.dlll import unit_of
 from training.state import RunContext
 
 if TYPE_CHECKING:
     from runtime.logs.timer import StepTimer
 
 
-def result_columns(
-    run: RunContext, summary: Mapping[str, Any]
-) -> dict[str, Mapping[str, Any]] | None:
-    """Returns metrics by the title of their column; None without an evaluation.
+def result_columns(run: RunContext, summary: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Returns metrics, values without a unit, by the title of their column.
 
     Of a training, those of its last and of its best evaluation; otherwise those of the checkpoint
     in its training, and those of this run.
     """
     position, valid = run.position, run.recipe.valid
-    if run.config.run.mode != "train" and valid is not None:
-        values = {name: summary[name] for name in run.recipe.metrics if name in summary}
-        return {**run.trained_metrics, valid.split: values} if values else None
+    if run.config.run.mode != "train":
+        fractions = {name: value for name, value in summary.items() if isinstance(value, float)}
+        metrics = {name: value for name, value in fractions.items() if unit_of(name) is None}
+        title = "value" if valid is None else valid.split
+        return {**run.trained_metrics, title: metrics} if metrics else {}
     if not position.metrics or valid is None:
-        return None
+        return {}
     columns: dict[str, Mapping[str, Any]]
     columns = {f"last ({valid.split})": {"step": position.evaluated_step, **position.metrics}}
     if len(position.history["validation_loss"]) > 1 and (best := position.best) is not None:

@@ -121,13 +121,13 @@ class RunLogger:
         self._write_scalars(step, stored)
 
     def summary(
-        self, data: Mapping[str, Any], columns: Mapping[str, Mapping[str, Any]] | None = None
+        self, data: Mapping[str, Any], columns: Mapping[str, Mapping[str, Any]] = {}
     ) -> dict[str, Any]:
         """Writes the run's result as last line of the file, and prints it as a table; messages then
         go to stdout only.
 
         Args:
-            columns: metrics by the title of their column, of a training; None: those of `data`.
+            columns: values of the table by the title of their column; the others are in a line.
 
         Returns:
             The line's values under their names.
@@ -227,41 +227,22 @@ class RunLogger:
         return complete
 
     def _result_lines(
-        self, data: Mapping[str, Any], columns: Mapping[str, Mapping[str, Any]] | None
+        self, data: Mapping[str, Any], columns: Mapping[str, Mapping[str, Any]]
     ) -> list[str]:
-        """Returns the lines of a summary: a table of metrics, and one line of other values.
-
-        Without `columns`, the metrics are the fractions without a unit.
-        """
-        if columns is None:
-            metrics = {
-                name: value
-                for name, value in data.items()
-                if isinstance(plain(value), float) and not self._formats.get(name, (None,))[0]
-            }
-            split = next((s for name in metrics if (s := self._splits.get(name))), "value")
-            columns = {split: metrics} if metrics else {}
+        """Returns the lines of a summary: a table of columns, and one line of other values."""
         names = list(dict.fromkeys(name for column in columns.values() for name in column))
-        rows = [
-            [
-                name,
-                *(
-                    self._text(name, column[name]) if name in column else "-"
-                    for column in columns.values()
-                ),
-            ]
-            for name in names
-        ]
+        cells = {name: [column.get(name) for column in columns.values()] for name in names}
+        rows = [[name, *(self._text(name, value) for value in cells[name])] for name in names]
         rest = {
             name: value
             for name, value in data.items()
             if name.removeprefix("best_").removesuffix("_step") not in names
         }
-        lines = ["", *text_table(["metric", *columns], rows)] if rows else []
-        return [*lines, "", self._readable(rest)] if rest else lines
+        lines = ["", *text_table(["metric", *columns], rows), ""] if rows else []
+        return [*lines, self._readable(rest)] if rest else lines[:-1]
 
     def _text(self, name: str, value: Any) -> str:
-        return readable(value, *self._formats.get(name, ()))
+        return "-" if value is None else readable(value, *self._formats.get(name, ()))
 
     def _write_scalars(self, step: int, data: Mapping[str, Any]) -> None:
         self._last_step = step

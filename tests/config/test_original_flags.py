@@ -160,7 +160,7 @@ def test_main_starts_the_recipe(recipe, capsys):
 
 
 def test_help(capsys):
-    assert entry.main(["main.py", "--helpshort"]) == 0
+    assert entry.main(["main.py", "--helpfull"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("python main.py --model dlrm|dcnv2|sim|ncf; flags of dlrm:\n")
     assert "--use_mde_embeddings, --use_merlin_de_embeddings" in text
