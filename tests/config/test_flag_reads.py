@@ -4,6 +4,7 @@ import ast
 import dataclasses
 
 from config.config import SECTIONS
+from config.sections.optimizer import OPTIMIZERS
 
 SECTION_OF_TYPE = {kind.__name__: section for section, kind in SECTIONS.items()}
 FLAGS = {
@@ -62,6 +63,8 @@ def test_reads_of_every_flag(root):
     reads |= flags_read_by((root / "main.py").read_text())
     # Models know no flags: the optimizers take the section under this name, without its type.
     reads |= flags_read_by((root / "nn/optim/optimizers.py").read_text(), options="optimizer")
+    options = [flag for kind in OPTIMIZERS.values() for flag in kind.options.values()]
+    reads |= {("optimizer", flag) for flag in options}
     # Flags that config/ itself resolves into the values of others.
     own = {("collaborative", "opt_level"), ("run", "preset")}
     own |= {("original", "data_parallel_input"), ("original", "dot_interaction")}
