@@ -29,11 +29,10 @@ from runtime.hardware.device import Device
 from runtime.logs import rank_logs, run_folder
 from training import checkpoints, device_setup, mlperf_hook
 from training.failures import handle_failures, log_failure
-from training.logs.run_log import open_log
 from training.loop import TrainingLoop
 from training.modes import MODES, Summary
+from training.run_log import open_log, start_lines
 from training.schedule import count_steps
-from training.start_log import start_block, start_notes
 from training.state import Position, RunContext
 
 
@@ -97,12 +96,8 @@ def execute(
                 *(start, position, total_steps, data, catches_signals, on_evaluation),
                 trained_metrics=trained_metrics,
             )
-            log.message(start_block(run))
-            for text in start_notes(run, binding_note, pretrained, notes):
+            for text in start_lines(run, [binding_note, *notes], pretrained, saved, changed):
                 log.message(text)
-            if start.path is not None and saved is not None:
-                for text in checkpoints.describe_start(run, start.path, saved, changed):
-                    log.message(text)
             with log_failure(run):
                 summary = train(run) if config.run.mode == "train" else MODES[config.run.mode](run)
                 summary, plots = finish(run, summary)

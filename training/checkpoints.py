@@ -1,7 +1,7 @@
 """Contents of a training's checkpoints, and how a run starts from one."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -245,33 +245,3 @@ def restore(
             "(preproc.transcode --grow): the first ids of each table must mean the same"
         )
     return notes
-
-
-def describe_start(
-    run: RunContext, path: Path, saved: checkpoint.Index, changed: Sequence[str]
-) -> Iterator[str]:
-    """Yields log lines on the checkpoint that a run starts from, and on `changed` flags."""
-    step, total_steps = run.position.step, run.total_steps
-    if step:
-        text = f"resumed {path} at step {step} of {total_steps}"
-        if total_steps is not None and step >= total_steps:
-            text += ": nothing is left to do"
-        if changed:
-            flags = ", ".join(f"--{name} {run.config.value(name)}" for name in changed)
-            text += f"; other than before: {flags}"
-        yield text
-        if saved.description["feature_spec"] != fingerprint(run.data):
-            yield "note: the data set has grown; training starts at its first sample"
-    elif checkpoint.is_original(path):
-        is_whole = "dense" in saved.description["original_layout"]
-        rest = "" if is_whole else ": its tables; the MLPs and the interaction are initialized"
-        yield f"weights of {path} (NVIDIA's layout{rest})"
-    else:
-        yield f"weights of {path}"
-    current, versions = devices.describe(), saved.description.get("versions", {})
-    for name in ("python", "tensorflow", "numpy"):
-        if versions.get(name, current[name]) != current[name]:
-            yield (
-                f"note: the checkpoint is of {name} {versions[name]}, this process runs "
-                f"{current[name]}"
-            )
