@@ -197,4 +197,5 @@ class Position:
                 values.get("best_epoch"),
                 values.get("time_to_best_s"),
             )
-        return cls(**{**state, "best": best, "goal_reached_s": values.get(goal.reached_name)})
+        state |= {"best": best, "goal_reached_s": values.get(goal.reached_name)}
+        return cls(**state if best else {**state, "best_metrics": {}})
