@@ -32,7 +32,10 @@ def usage(definition: Definition, full: bool = False, config: Config | None = No
     """
     aliases = definition.aliases
     fields = {field.name: (section, field) for section, field in fields_of(definition.family)}
-    lines = [f"\n{config.preset_note}" if config is not None else ""]
+    lines = [""]
+    if config is not None:
+        note, _, _ = config.preset_note.partition(":")
+        lines = [f"\nValues here: those for {config.data.dataset_path}, {note}."]
     for name in fields if full else filter(fields.__contains__, _COMMON):
         section, field = fields[name]
         title = f"\n{str(SECTIONS[section].__doc__).rstrip('.')}:"

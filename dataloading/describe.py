@@ -114,7 +114,7 @@ def describe_split(spec: FeatureSpec, split: str, faults: list[str]) -> list[str
                     fault = f"{facts['num_faults']} {_rule(spec, name)[0]}"
                     faults.append(f"split '{split}': feature '{name}': {fault}")
                 if name in spec.channel_spec.get(LABEL_CHANNEL, ()):
-                    kind = f", click rate {facts['mean']:.4f}"
+                    kind = f", share of 1 in {name} {facts['mean']:.4f}"
         except ValueError as error:  # with its location
             faults.append(str(error))
     faults += _row_faults(spec, split, rows, records)

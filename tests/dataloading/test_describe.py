@@ -60,7 +60,7 @@ def test_facts_by_hand(tmp_path, capsys):
     code, report = described(tmp_path, capsys)
     assert code == 0
     assert report.splitlines() == [
-        "train: 4 rows, click rate 0.2500, 60 bytes",
+        "train: 4 rows, share of 1 in click 0.2500, 60 bytes",
         "  click (label, bool): min 0, mean 0.25, max 1, zeros 75.0%",
         "  x (numerical, float16): min -3, mean 2, max 6, zeros 0.0%",
         "  y (numerical, float16 x 2): min 0, mean 3.875, max 8, zeros 25.0%",
@@ -136,7 +136,7 @@ def test_split_tfrecords(recorded, tmp_path, capsys, as_the_original):
         (folder / "feature_spec.yaml").write_text(yaml.safe_dump(content | {"source_spec": None}))
     lines_found, report = values_of(folder, capsys)
     assert sorted(lines_found) == sorted(expected) and len(lines_found) == 2 * 5
-    assert "train: 200 rows, click rate" in report and "test: 100 rows" in report
+    assert "train: 200 rows, share of 1" in report and "test: 100 rows" in report
     assert report.endswith(
         "complete: every file is there, has all its rows, and no value is out of range\n"
     )

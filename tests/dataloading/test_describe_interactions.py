@@ -48,7 +48,7 @@ def test_candidate_lists(tmp_path, capsys):
     assert code == 0
     assert "train: 5 rows, 30 bytes" in report
     assert "item (item, int32): cardinality 6, about 3 ids in use, min 0, mean 1, max 2" in report
-    assert "test: 6 rows, click rate 0.5000, 3 candidate lists of 2, 42 bytes" in report
+    assert "test: 6 rows, share of 1 in label 0.5000, 3 candidate lists of 2, 42 bytes" in report
 
 
 @pytest.mark.parametrize(
