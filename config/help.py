@@ -47,7 +47,7 @@ def usage(definition: Definition, full: bool = False, config: Config | None = No
         if full:
             details = [field.metadata["details"], *values_of(name, aliases)]
             lines += [line for text in details for line in _wrap(text, _INDENT)]
-    return "\n".join(lines if full else [*lines, _FOOTNOTE])
+    return "\n".join([*lines, _FOOTNOTE])
 
 
 def _describe_value(name: str, definition: Definition, config: Config | None) -> str:

@@ -56,10 +56,11 @@ def preset_tables() -> str:
     for family in dict.fromkeys(definition.family for definition in BY_NAME.values()):
         recipes = [name for name, definition in BY_NAME.items() if definition.family is family]
         names = [field.name for _, field in fields_of(family) if field.name in family.small]
-        rows = [f"| `--{n}` | {family.small[n]} | {defaults(n, recipes)} |" for n in names]
+        rows = [(f"--{n}", defaults(n, recipes).replace("`", ""), family.small[n]) for n in names]
+        header = ("flag", "terabyte", "small")
+        lines = [f"{flag:28}  {value:22}  {rule}" for flag, value, rule in (header, *rows)]
         title = ", ".join(f"`{recipe}.py`" for recipe in recipes)
-        header = [f"{title}:", "", "| flag | `small` | `terabyte` |", "| --- | --- | --- |"]
-        parts.append("\n".join([*header, *rows]))
+        parts.append("\n".join([f"{title}:", "", "```text", *lines, "```"]))
     return "\n\n".join(parts) + "\n"
 
 
