@@ -40,8 +40,8 @@ from dataloading.interactions.stored import (
 from dataloading.interactions.unseen_items import draw_unseen, keys_of
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION, FeatureSpec
 from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
-from preproc.movielens import data_set
-from preproc.movielens.data_set import CandidateLists
+from preproc.interactions import data_set
+from preproc.interactions.data_set import CandidateLists
 
 CHOOSING_SEED = 100
 METRICS = ("hr@10", "ndcg@10")

@@ -113,7 +113,7 @@ SPARK = (
     "preproc/engines/spark/source_parts.py",
     "preproc/criteo/engines/spark/spark_engine.py",
 )
-NVTABULAR = ("preproc/amazon_books/engines/nvtabular_engine.py",)
+NVTABULAR = ("preproc/histories/engines/nvtabular_engine.py",)
 TORCH_PEERS = (
     "benchmarks/dlrm_training/peer.py",
     "benchmarks/embedding_bag/peer.py",
@@ -426,7 +426,7 @@ ALIKE = (
     r"benchmarks/\w+/(ours|peer|workload)\.py",
     r"(config|recipes/\w+)/(family|build|preset|rankings|shape)\.py",
     r"nn/(ctr|ncf|sequence)/(model|sizes)\.py",
-    r"preproc/(criteo|criteo/output|criteo/multi_hot|amazon_books|movielens)/(prepare|data_set)\.py",
+    r"preproc/(criteo|criteo/output|criteo/multi_hot|histories|interactions)/(prepare|data_set)\.py",
     r"dataloading/.*/(dataset|writer)\.py",
     r"preproc/(criteo/)?engines/spark/tasks\.py",
 )

@@ -3,7 +3,7 @@
 import functools
 from dataclasses import dataclass
 
-from config.flag import Rules, Values
+from config.flag import FIXED, Rules, Values
 
 RECOMMEND = ("recommend",)
 ALL_USERS = "all"
@@ -40,12 +40,13 @@ class RecommendationConfig:
         "rank the held-out items among all items; reports HR@k, NDCG@k and recall@k (--topk) and "
         "those of a ranking by popularity; items that the user has in train are left out",
     )
-    valid_negative: int = _evaluating(part="sequential", at_least=0).flag(
+    valid_negative: int = _evaluating(part="sequential", at_least=0, resume=FIXED).flag(
         0,
-        "rank each clicked item among that number of items that the user never clicked; reports "
-        "HR@k, NDCG@k and recall@k (--topk), and those of a ranking by popularity; 0: no ranking",
+        "negatives among which each clicked item is ranked; drawn of the items that the user never "
+        "clicked; reports HR@k, NDCG@k and recall@k (--topk), and those of a ranking by "
+        "popularity; 0: no ranking",
     )
-    topk: int = _evaluating(part="sequential", at_least=1).flag(
+    topk: int = _evaluating(part="sequential", at_least=1, resume=FIXED).flag(
         10, "length of the rankings of --full_ranking and --valid_negative"
     )
 

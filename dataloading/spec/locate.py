@@ -58,7 +58,7 @@ _TABLE_COMMANDS = {
     CLICKS: "preproc.transcode --input {path} --label COLUMN --split 0.8,0.1,0.1",
     INTERACTIONS: "preproc.transcode --input {path} --user COLUMN --item COLUMN --split "
     "0.8,0.1,0.1",
-    HISTORIES: "preproc.amazon_books --input_format {form} --interactions {file} --user_column "
+    HISTORIES: "preproc.histories --input_format {form} --interactions {file} --user_column "
     "COLUMN --item_column COLUMN --time_column COLUMN",
 }
 

@@ -1,2 +1,1 @@
-"""Logs of who did what when -> histories with negatives, for SIM, DIEN and DIN:
-`python -m preproc.amazon_books --help`."""
+"""Amazon reviews: `preproc.histories` with their format, generated files, and TFRecords."""

@@ -1,23 +1,17 @@
-"""Prepares reviews, or any log of who did what when, for SIM, DIEN and DIN.
+"""Prepares reviews of Amazon for SIM, DIEN and DIN: `preproc.histories` with their format.
 
 python -m preproc.amazon_books --amazon_dataset_path raw --output histories
 """
 
 import sys
 
-from preproc.amazon_books.options import AmazonOptions, parse
-from preproc.amazon_books.prepare import prepare
-from preproc.arguments import run_command
+from preproc.histories import __main__ as histories
+from preproc.histories.options import AMAZON
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs a command, by default that of this process; see `runtime.cli.exit_status`."""
-
-    def work(options: AmazonOptions) -> str:
-        counts = ", ".join(f"{name} {count:,} rows" for name, count in prepare(options).items())
-        return f"{options.output_path}: {counts}"
-
-    return run_command("amazon_books", parse, work, "interrupted; nothing was made", argv)
+    return histories.main(argv, "amazon_books", {"input_format": AMAZON})
 
 
 if __name__ == "__main__":

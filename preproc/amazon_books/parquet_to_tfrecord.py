@@ -22,7 +22,7 @@ from dataloading.histories.dataset import blocks
 from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION, FeatureSpec
 from dataloading.spec.history_channels import sequence_channels
-from preproc.amazon_books.prepared_rows import read_layout, read_rows
+from preproc.histories.prepared_rows import read_layout, read_rows
 from preproc.sources.column_chunk import PARQUET
 from preproc.sources.part_files import find_table
 from runtime.cli import exit_status
@@ -50,7 +50,7 @@ class ConvertOptions(CommandOptions):
 
     amazon_dataset_path: Path = flag(
         MISSING,
-        "data set of preproc.amazon_books, or Parquet files of NVIDIA's preparation: "
+        "data set of preproc.histories, or Parquet files of NVIDIA's preparation: "
         "metadata.json, train/part.0.parquet, ..., test/..., and validation/... if it is there",
         alias="--dataset_path",
     )

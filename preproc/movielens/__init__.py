@@ -1,2 +1,1 @@
-"""Ratings, or any log of who touched what when -> training interactions and candidate lists, for
-NCF: `python -m preproc.movielens --help`."""
+"""MovieLens: `preproc.interactions` with the columns of its files, and generated files."""

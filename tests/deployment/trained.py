@@ -181,7 +181,7 @@ def train_ncf_of_ratings(folder: Path) -> TrainedFixture:
     """NeuMF on ratings of the users u1 to u60, and movies whose ids are integers from 100 on."""
     log, data = folder / "log.csv", folder / "data"
     write_events(log, "person,movie,time", 60, "u{}", "1{:02}")
-    flags = ["--user_column=person", "--item_column=movie", "--timestamp_column=time"]
+    flags = ["--user_column=person", "--item_column=movie", "--time_column=time"]
     flags += ["--min_ratings=5", "--valid_negative=12", f"--input={log}", f"--output={data}"]
     assert movielens.main(flags) == 0
     return train(ncf, folder, NCF, data)

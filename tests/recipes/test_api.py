@@ -175,7 +175,7 @@ def test_errors(rows, tmp_path):
         with pytest.raises(ValueError, match=message):
             recipes.train("dlrm", **{"dataset_path": rows, "run_dir": folder, **flags})
     assert not folder.exists()
-    with pytest.raises(ValueError, match="recipe: expected one of dlrm, dcnv2, sim, ncf, got 'x'"):
+    with pytest.raises(ValueError, match="dlrm, dcnv2, sim, ncf, or module:NAME .*, got 'x'"):
         recipes.train("x")
     with pytest.raises(ValueError, match="--mode eval needs a trained model"):
         recipes.evaluate("dlrm", dataset_path=rows)

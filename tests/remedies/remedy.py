@@ -20,6 +20,7 @@ from deployment.predict.__main__ import main as predict
 from preproc.amazon_books.__main__ import main as amazon_books
 from preproc.amazon_books.parquet_to_tfrecord import main as parquet_to_tfrecord
 from preproc.criteo.__main__ import main as criteo
+from preproc.histories.__main__ import main as histories
 from preproc.movielens.__main__ import main as movielens
 from preproc.transcode.__main__ import main as transcode
 
@@ -28,6 +29,7 @@ _TOOLS = {
     "transcode": transcode,
     "movielens": movielens,
     "amazon_books": amazon_books,
+    "histories": histories,
     "parquet_to_tfrecord": parquet_to_tfrecord,
     "criteo": criteo,
     "predict": predict,

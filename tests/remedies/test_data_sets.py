@@ -121,7 +121,7 @@ RAW = [
     ),
     Remedy(
         "a table for sim.py", raw("log.csv", LOG), recipe("sim", "log.csv"), "got a table",
-        "preproc.amazon_books --input_format csv --interactions log.csv --user_column COLUMN "
+        "preproc.histories --input_format csv --interactions log.csv --user_column COLUMN "
         "--item_column COLUMN --time_column COLUMN --output DATA",
         trained("sim", "amazon_books", "--input_format=csv", "--interactions=log.csv",
                 "--user_column=person", "--item_column=thing", "--time_column=when",

@@ -26,7 +26,7 @@ LOG = "person,thing,when\n" + "".join(
     for user in range(12)
     for time, item in enumerate(np.random.default_rng(user).permutation(30)[:21])
 )
-COLUMNS = ("--user_column=person", "--item_column=thing", "--timestamp_column=when")
+COLUMNS = ("--user_column=person", "--item_column=thing", "--time_column=when")
 RATINGS = ("movielens", "--input=log.csv", "--output=data", "--valid_negative=5")
 TRAIN = ("dlrm", "--dataset_path=data", *DLRM, BOTTOM, "--epochs=1", "--run_dir=run")
 SPEC = {
@@ -91,7 +91,7 @@ def prepared_again(*flags):
 PREPARATIONS = [
     Remedy(
         "columns of other names", log, RATINGS, "has no column 'userId'",
-        "--user_column, --item_column and --timestamp_column", then(*RATINGS, *COLUMNS),
+        "--user_column, --item_column and --time_column", then(*RATINGS, *COLUMNS),
     ),
     Remedy(
         "few items that a user did not touch", log,

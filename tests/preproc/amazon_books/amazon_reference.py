@@ -4,9 +4,15 @@ from pathlib import Path
 
 from dataloading.histories.dataset import blocks
 from dataloading.spec.feature_spec import FeatureSpec
+from preproc.histories import options
 from tests.preproc.events.hashed_rows import hashed_row
 
 _BITS = (1 << 64) - 1
+
+
+def parse(argv):
+    """Returns the options of a command line of the preset."""
+    return options.parse(argv, preset={"input_format": options.AMAZON})
 
 
 def ordered(value):

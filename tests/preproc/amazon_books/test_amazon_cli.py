@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from preproc.amazon_books import engines
-from preproc.amazon_books.options import parse
+from preproc.histories import engines
 from runtime.cli import USER_ERROR
 from runtime.files.outputs import MARKER
+from tests.preproc.amazon_books.amazon_reference import parse
 
 ROOT = Path(__file__).parents[3]
 AMAZON = ["--output_path", "out", "--amazon_dataset_path", "raw"]

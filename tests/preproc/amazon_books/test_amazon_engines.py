@@ -11,14 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from preproc.amazon_books.engines import nvtabular_engine
-from preproc.amazon_books.engines.encoded_events import number_log
-from preproc.amazon_books.engines.nvtabular_engine import AmazonNVTabularEngine
 from preproc.amazon_books.generate_reviews import ReviewSizes, generate
-from preproc.amazon_books.logs.event_log import EventLog, FeatureTable
-from preproc.amazon_books.options import AmazonOptions
-from preproc.amazon_books.prepare import prepare
 from preproc.engines.open_engine import open_engine
+from preproc.histories.engines import nvtabular_engine
+from preproc.histories.engines.encoded_events import number_log
+from preproc.histories.engines.nvtabular_engine import AmazonNVTabularEngine
+from preproc.histories.logs.event_log import EventLog, FeatureTable
+from preproc.histories.options import HistoryOptions
+from preproc.histories.prepare import prepare
 from preproc.sources.column_chunk import SourceChunk
 from tests.preproc.amazon_books.amazon_reference import ordered
 from tests.preproc.contents import contents
@@ -39,8 +39,8 @@ def options(folder, engine="nvtabular", **changed):
     changed = {"memory_limit_bytes": 1024 * MIB, "threads": 2} | changed
     if engine == "spark":
         changed |= {"memory_limit_bytes": 3072 * MIB}
-    paths = {"amazon_dataset_path": folder, "output_path": folder / "out"}
-    return AmazonOptions(engine=engine, **(paths | changed))
+    paths = {"input_format": "amazon", "amazon_dataset_path": folder, "output_path": folder / "out"}
+    return HistoryOptions(engine=engine, **(paths | changed))
 
 
 @pytest.fixture(params=ENGINES)

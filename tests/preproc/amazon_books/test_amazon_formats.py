@@ -7,9 +7,9 @@ import pytest
 from dataloading.spec.data_checks import WARNING, read_findings
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.amazon_books.__main__ import main
-from preproc.amazon_books.options import parse
-from preproc.amazon_books.prepare import prepare
 from preproc.encoding.encoder import Encoder
+from preproc.histories.prepare import prepare
+from tests.preproc.amazon_books.amazon_reference import parse
 
 YEARS = ("2014", "2018", "2023")
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from preproc.amazon_books.logs import metadata_lines
-from preproc.amazon_books.logs.metadata_lines import stage_metadata
-from preproc.amazon_books.logs.reviews import find_files, read_reviews
-from preproc.amazon_books.options import parse
 from preproc.engines.open_engine import open_engine
+from preproc.histories.logs import metadata_lines
+from preproc.histories.logs.metadata_lines import stage_metadata
+from preproc.histories.logs.reviews import find_files, read_reviews
+from tests.preproc.amazon_books.amazon_reference import parse
 
 REVIEW = '{"reviewerID": "A1", "asin": "B1", "unixReviewTime": 5}'
 BAD_REVIEWS = {

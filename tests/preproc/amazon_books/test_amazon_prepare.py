@@ -11,10 +11,10 @@ import pytest
 from dataloading.histories.dataset import SequenceDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.amazon_books import parquet_to_tfrecord
-from preproc.amazon_books.options import parse
-from preproc.amazon_books.prepare import prepare
 from preproc.encoding.encoder import Encoder
+from preproc.histories.prepare import prepare
 from tests.preproc.amazon_books import amazon_reference as reference
+from tests.preproc.amazon_books.amazon_reference import parse
 
 ROOT = Path(__file__).parents[3]
 NAMES = ["user_id", "item_id_trgt", "cat_id_trgt"]

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from preproc.amazon_books import samples
-from preproc.amazon_books.engines.numbered_events import NumberedLog
-from preproc.amazon_books.samples import ColumnNames, spec_of, write_events, write_split
+from preproc.histories import samples
+from preproc.histories.engines.numbered_events import NumberedLog
+from preproc.histories.samples import ColumnNames, spec_of, write_events, write_split
 
 
 def log_of(tmp_path, histories, item_features=(), user_features=(), num_items=9):

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataloading.spec.feature_spec import FeatureSpec
-from preproc.amazon_books.logs.own_tables import read_tables
-from preproc.amazon_books.options import parse
-from preproc.amazon_books.prepare import prepare
 from preproc.engines.open_engine import open_engine
+from preproc.histories.logs.own_tables import read_tables
+from preproc.histories.options import parse
+from preproc.histories.prepare import prepare
 from tests.preproc.amazon_books import amazon_reference as reference
 from tests.preproc.amazon_books.test_amazon_prepare import ENGINES
 

@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from dataloading.histories.dataset import SequenceDataset
 from dataloading.spec.feature_spec import FeatureSpec
-from preproc.amazon_books import parquet_to_tfrecord, prepared_rows
+from preproc.amazon_books import parquet_to_tfrecord
+from preproc.histories import prepared_rows
 
 NAMES = ["label", "user_id", "item_id_trgt", "cat_id_trgt"]
 NAMES += ["item_id_pos", "cat_id_pos", "item_id_neg", "cat_id_neg"]

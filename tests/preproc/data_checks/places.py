@@ -104,7 +104,7 @@ class Place:
 
 _HISTORIES = ("--user_column=user", "--item_column=item", "--time_column=time", "--min_events=5")
 _HISTORIES += ("--item_features=genre",)
-_RATINGS = ("--user_column=user", "--item_column=item", "--timestamp_column=time")
+_RATINGS = ("--user_column=user", "--item_column=item", "--time_column=time")
 _RATINGS += ("--min_ratings=5", "--valid_negative=5")
 _PAIRS = ("--user=user", "--item=item", "--drop=time,genre")
 _LOG = ("--holdout_fraction=0.2", "--frequency_threshold=2", "--output_ordering=input")

@@ -146,7 +146,7 @@ def test_forms_of_one_log(tmp_path, generated):
     (forms / "ratings.csv").write_text(generated.read_text().replace("\n", "\r"), newline="")
     returns = prepared(tmp_path, "--input", forms / "ratings.csv", "--valid_negative", 20)
     assert_same(plain, returns)  # also after the header
-    columns = ["--user_column", "who", "--item_column", "what", "--timestamp_column", "when"]
+    columns = ["--user_column", "who", "--item_column", "what", "--time_column", "when"]
     data_set = prepared(
         tmp_path,
         *("--input", forms / "1.tsv", forms / "2.tsv.gz", "--delimiter", "tab"),
@@ -166,7 +166,7 @@ def test_text_and_timestamps(tmp_path, capsys):
         "7,a,2014-07-22 23:59:59\n",
         encoding="utf-8",
     )
-    columns = ["--user_column", "user", "--item_column", "song", "--timestamp_column", "at"]
+    columns = ["--user_column", "user", "--item_column", "song", "--time_column", "at"]
     flags = ["--min_ratings", 2, "--valid_negative", 2]
     data_set = prepared(tmp_path, "--input", log, *columns, *flags)
     assert data_set.values == {"user": ["007", "7"], "item": ["Z", "a", 'b, "live"', "é"]}
@@ -206,7 +206,7 @@ def test_seeds_memory_and_temp_dir(tmp_path, generated, monkeypatch):
         folders.append(scratch)
         return engines.open_engine(name, scratch, **settings)
 
-    monkeypatch.setattr("preproc.movielens.prepare.open_engine", open_engine)
+    monkeypatch.setattr("preproc.interactions.prepare.open_engine", open_engine)
     more = ["--threads", 1, "--memory_limit", "384MiB", "--temp_dir", tmp_path / "spill"]
     assert_same(first, prepared(tmp_path, *flags, *more))
     assert not any((tmp_path / "spill").iterdir())

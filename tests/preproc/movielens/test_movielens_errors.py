@@ -158,7 +158,7 @@ def test_flags(tmp_path, refused, flags, message):
     [
         ("a.dat", "user_column", "u"),
         ("a.dat", "delimiter", ","),
-        ("x.train.rating", "timestamp_column", "t"),
+        ("x.train.rating", "time_column", "t"),
         ("x.train.rating", "min_ratings", 5),
         ("x.train.rating", "memory_limit", "1GB"),
         ("x.train.rating", "seed", 1),

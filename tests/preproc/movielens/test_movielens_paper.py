@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from preproc.movielens import paper_files
+from preproc.interactions import paper_files
 from preproc.movielens.__main__ import main
 from tests.preproc.movielens.movielens_reference import assert_same, prepared
 

@@ -25,7 +25,7 @@ from dataloading.spec.feature_spec import (
     VALIDATION,
     FeatureSpec,
 )
-from preproc.amazon_books.engines.numbered_events import NumberedLog
+from preproc.histories.engines.numbered_events import NumberedLog
 from runtime.files.disk import write_errors_name
 
 _LABEL = "label"

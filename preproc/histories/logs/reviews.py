@@ -11,21 +11,21 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from preproc.amazon_books.logs.event_log import EventLog, FeatureTable, bad_row
-from preproc.amazon_books.logs.formats import format_of, no_category
-from preproc.amazon_books.logs.metadata_lines import SCHEMA, stage_metadata
-from preproc.amazon_books.options import AmazonOptions
 from preproc.engines.bad_lines import FAIL
 from preproc.engines.engine import ROW, Engine, count_rows
 from preproc.events.least_rating import RATING, above_rating, rating_number
 from preproc.events.raw_table import is_whole, read_raw
+from preproc.histories.logs.event_log import EventLog, FeatureTable, bad_row
+from preproc.histories.logs.formats import format_of, no_category
+from preproc.histories.logs.metadata_lines import SCHEMA, stage_metadata
+from preproc.histories.options import HistoryOptions
 from preproc.sources.column_chunk import SourceChunk
 from runtime.files.paths import absent
 
 _CATEGORY = "item_0"
 
 
-def read_reviews(options: AmazonOptions, engine: Engine, scratch: Path) -> EventLog:
+def read_reviews(options: HistoryOptions, engine: Engine, scratch: Path) -> EventLog:
     """Reads reviews and metadata.
 
     Raises:
@@ -68,7 +68,7 @@ def read_reviews(options: AmazonOptions, engine: Engine, scratch: Path) -> Event
 
 
 def _read_metadata(
-    options: AmazonOptions, engine: Engine, files: Sequence[Path], item: str, scratch: Path
+    options: HistoryOptions, engine: Engine, files: Sequence[Path], item: str, scratch: Path
 ) -> tuple[FeatureTable, int]:
     """Returns the categories of items, and the number of bad lines; item: its key."""
     staged = [scratch / f"meta_{i}.parquet" for i in range(max(1, len(files)))]

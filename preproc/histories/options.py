@@ -1,14 +1,13 @@
 """Settings of the preparation of interaction histories."""
 
 import functools
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 from config import command
 from config.flag import Need, Values, flag, requires
 from dataloading.histories.negatives import NEGATIVES, UNIFORM
-from preproc.amazon_books.engines import default_engine
-from preproc.amazon_books.logs.metadata_lines import CATEGORY_LISTS, LAST_LIST
 from preproc.arguments import (
     MISSING_HELP,
     MachineOptions,
@@ -18,6 +17,8 @@ from preproc.arguments import (
 )
 from preproc.checks.report import STRICT_HELP
 from preproc.encoding.arrow_columns import MISSING_VALUES
+from preproc.histories.engines import default_engine
+from preproc.histories.logs.metadata_lines import CATEGORY_LISTS, LAST_LIST
 
 AMAZON, CSV, PARQUET = "amazon", "csv", "parquet"
 _amazon_flag = functools.partial(
@@ -37,8 +38,8 @@ _FOLDER = Need("without --reviews and --meta (or --no_metadata)", _reads_folder)
 
 
 @dataclass(frozen=True)
-class AmazonOptions(MachineOptions):
-    """Prepares reviews, or any log of who did what when, for SIM, DIEN and DIN.
+class HistoryOptions(MachineOptions):
+    """Prepares any log of who did what when, or reviews of Amazon, for SIM, DIEN and DIN.
 
     The result is a data set of histories that sim.py reads. `python -m
     preproc.amazon_books.parquet_to_tfrecord` converts it to TFRecords.
@@ -67,8 +68,8 @@ class AmazonOptions(MachineOptions):
     )
     no_metadata: bool = _amazon_flag(False, "read no metadata: all items are of one category")
     input_format: str = flag(
-        AMAZON,
-        "amazon (the default), or tables of your own: csv (with a header) or parquet",
+        CSV,
+        "tables of your own: csv (with a header) or parquet; or amazon, reviews and metadata",
         choices=(AMAZON, CSV, PARQUET),
     )
     interactions: tuple[Path, ...] = _table_flag(
@@ -199,6 +200,10 @@ class AmazonOptions(MachineOptions):
                 )
 
 
-def parse(argv: list[str] | None = None) -> AmazonOptions:
-    """Reads the command line; raises ValueError as `AmazonOptions` does."""
-    return command.parse(AmazonOptions, argv, "preproc.amazon_books")
+def parse(
+    argv: list[str] | None = None,
+    tool: str = "preproc.histories",
+    preset: Mapping[str, str] = {},
+) -> HistoryOptions:
+    """Reads the command line; raises ValueError as `HistoryOptions` does."""
+    return command.parse(HistoryOptions, argv, tool, defaults=preset)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dataloading.spec.rules import listing
-from preproc.amazon_books.logs.metadata_lines import read_object
+from preproc.histories.logs.metadata_lines import read_object
 from preproc.raw_files import gzip_errors, open_unpacked
 
 _LINES = 20

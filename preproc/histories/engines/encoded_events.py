@@ -6,10 +6,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from ibis.expr import types as ir
 
-from preproc.amazon_books.engines.features import number_features
-from preproc.amazon_books.engines.numbered_events import NumberedLog
-from preproc.amazon_books.logs.event_log import EventLog
-from preproc.amazon_books.options import AmazonOptions
 from preproc.arguments import no_user_left
 from preproc.checks.joins import joined_table
 from preproc.engines.engine import Engine
@@ -21,12 +17,16 @@ from preproc.events.numbering import (
     write_batches,
 )
 from preproc.events.ties import TIE_ORDER, order_ties
+from preproc.histories.engines.features import number_features
+from preproc.histories.engines.numbered_events import NumberedLog
+from preproc.histories.logs.event_log import EventLog
+from preproc.histories.options import HistoryOptions
 from preproc.sources.column_chunk import PARQUET, SourceChunk
 
 FIRST_ID = 1
 
 
-def number_log(options: AmazonOptions, engine: Engine, log: EventLog, folder: Path) -> NumberedLog:
+def number_log(options: HistoryOptions, engine: Engine, log: EventLog, folder: Path) -> NumberedLog:
     """Leaves out users with fewer than `--min_events` events, and gives ids to the others.
 
     Args:
@@ -67,10 +67,10 @@ def number_log(options: AmazonOptions, engine: Engine, log: EventLog, folder: Pa
 
 
 def _by_nvtabular(
-    options: AmazonOptions, engine: Engine, ordered: ir.Table, folder: Path, work: Path
+    options: HistoryOptions, engine: Engine, ordered: ir.Table, folder: Path, work: Path
 ) -> NumberedEvents:
     """Returns what `number` does; work: folder for files that its events are read from."""
-    from preproc.amazon_books.engines import nvtabular_engine
+    from preproc.histories.engines import nvtabular_engine
 
     events, vocabularies = work / "events.parquet", vocabulary_files(folder)
     write_batches(engine.batches(ordered), events)

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from preproc.amazon_books.options import AmazonOptions
 from preproc.arguments import no_user_left
 from preproc.events.ties import TIE_ORDER
+from preproc.histories.options import HistoryOptions
 
 # NVTabular's ids are 0 for padding, 1 for missing values, 2 for those that it does not know, and
 # from then on those of the values that it does.
@@ -38,7 +38,7 @@ class AmazonNVTabularEngine:
         ValueError: NVTabular is not installed, or the memory limit is too small for it.
     """
 
-    def __init__(self, options: AmazonOptions, scratch: Path):
+    def __init__(self, options: HistoryOptions, scratch: Path):
         memory_limit_bytes = options.memory_limit_bytes
         if memory_limit_bytes < _MIN_MEMORY_BYTES:
             raise ValueError(

@@ -1,6 +1,7 @@
 """Settings of the preparation of ratings, and the flags that set them."""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
@@ -16,15 +17,15 @@ from preproc.arguments import (
 )
 from preproc.checks.report import STRICT_HELP
 from preproc.encoding.arrow_columns import MISSING_VALUES
-from preproc.movielens.source_files import NCF, Source, find_source
+from preproc.interactions.source_files import NCF, Source, find_source
 from preproc.sources.column_chunk import CSV
 
 _CSV = "CSV"  # group of flags
 
 
 @dataclass(frozen=True)
-class MovieLensOptions(MachineOptions):
-    """One run; `python -m preproc.movielens --help` describes each field.
+class InteractionLogOptions(MachineOptions):
+    """One run; `python -m preproc.interactions --help` describes each field.
 
     valid_negative: None stands for as many as the paper's test file has.
 
@@ -43,14 +44,15 @@ class MovieLensOptions(MachineOptions):
         metavar="FILE",
     )
     output: Path = flag(MISSING, "new folder; appears when complete")
-    user_column: str = flag("userId", "of CSV: who: integers or text", _CSV)
-    item_column: str = flag("movieId", "of CSV: what: integers or text", _CSV)
-    timestamp_column: str = flag(
-        "timestamp",
+    user_column: str = flag("user_id", "of CSV: who: integers or text", _CSV)
+    item_column: str = flag("item_id", "of CSV: what: integers or text", _CSV)
+    time_column: str = flag(
+        "time",
         "of CSV: when: numbers, or times like 2014-07-23 12:30:00 in UTC. "
         "Interactions of a user at the same time keep the order of their rows; where that is by "
         "item, it is drawn at random",
         _CSV,
+        alias="--timestamp_column",
     )
     delimiter: str = flag(
         ",", "of CSV: a character, or 'tab' (default ',')", _CSV, parse=parse_delimiter
@@ -111,7 +113,7 @@ class MovieLensOptions(MachineOptions):
                 f"{'two interactions are' if self.validation else 'interaction is'} held out has "
                 f"one to train on; got {self.min_ratings}"
             )
-        names = ("user_column", "item_column", "timestamp_column")
+        names = ("user_column", "item_column", "time_column")
         check_columns(self.delimiter, {name: getattr(self, name) for name in names})
 
     def check_passed(self, passed: frozenset[str]) -> None:
@@ -144,12 +146,16 @@ _LOG_FLAGS = (
 _DRAWN_FLAGS = ("valid_negative", "seed", "nvidia_negatives")
 
 
-def parse(argv: list[str] | None = None) -> MovieLensOptions:
+def parse(
+    argv: list[str] | None = None,
+    tool: str = "preproc.interactions",
+    preset: Mapping[str, str] = {},
+) -> InteractionLogOptions:
     """Reads the command line and finds the input files; raises ValueError as they do."""
     return command.parse(
-        MovieLensOptions,
+        InteractionLogOptions,
         argv,
-        "preproc.movielens",
+        tool,
         "Prepares ratings, or any log of who touched what when, for NCF: the last "
         "interaction of each user becomes a candidate list with items that the user never touched "
         "(test/), all others are trained on (train/). What a rating was does not matter, unless "
@@ -160,4 +166,5 @@ def parse(argv: list[str] | None = None) -> MovieLensOptions:
         "bad line is an error; empty lines mean nothing. "
         "What does not fit into --memory_limit goes to --temp_dir, except for 16 bytes per "
         "interaction, 4 per negative and 320 MiB.",
+        defaults=preset,
     )

@@ -7,24 +7,24 @@ from pathlib import Path
 from dataloading.histories import negatives
 from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
-from preproc.amazon_books.engines.encoded_events import FIRST_ID, number_log
-from preproc.amazon_books.engines.numbered_events import NumberedLog
-from preproc.amazon_books.logs.event_log import EventLog
-from preproc.amazon_books.logs.own_tables import read_tables
-from preproc.amazon_books.logs.reviews import read_reviews
-from preproc.amazon_books.options import AMAZON, AmazonOptions
-from preproc.amazon_books.samples import ColumnNames, spec_of, write_events, write_split
 from preproc.checks.report import Report
 from preproc.engines.engine import Engine
 from preproc.engines.open_engine import open_engine
 from preproc.events.numbering import save_encoder
+from preproc.histories.engines.encoded_events import FIRST_ID, number_log
+from preproc.histories.engines.numbered_events import NumberedLog
+from preproc.histories.logs.event_log import EventLog
+from preproc.histories.logs.own_tables import read_tables
+from preproc.histories.logs.reviews import read_reviews
+from preproc.histories.options import AMAZON, HistoryOptions
+from preproc.histories.samples import ColumnNames, spec_of, write_events, write_split
 from runtime.files.outputs import DATA_SET
 from runtime.files.staging import Staging
 
-TOOL = "preproc.amazon_books"
+TOOL = "preproc.histories"
 
 
-def prepare(options: AmazonOptions) -> dict[str, int]:
+def prepare(options: HistoryOptions) -> dict[str, int]:
     """Makes the data set `options.output_path`, under that name only when it is whole.
 
     Returns:
@@ -77,7 +77,7 @@ class _Reporter:
         self._last = now
 
 
-def _columns(options: AmazonOptions) -> ColumnNames:
+def _columns(options: HistoryOptions) -> ColumnNames:
     if options.input_format == AMAZON:
         return ColumnNames(("user_id",), ("item_id", "cat_id"))
     return ColumnNames(
@@ -85,13 +85,13 @@ def _columns(options: AmazonOptions) -> ColumnNames:
     )
 
 
-def _read(options: AmazonOptions) -> list[Path]:
+def _read(options: HistoryOptions) -> list[Path]:
     named = (options.amazon_dataset_path, options.users, options.items)
     files = (*options.reviews, *options.meta, *options.interactions)
     return [*filter(None, named), *files]
 
 
-def _read_log(options: AmazonOptions, engine: Engine, scratch: Path) -> EventLog:
+def _read_log(options: HistoryOptions, engine: Engine, scratch: Path) -> EventLog:
     if options.input_format == AMAZON:
         return read_reviews(options, engine, scratch)
     return read_tables(options, engine)
@@ -101,7 +101,7 @@ def _read_log(options: AmazonOptions, engine: Engine, scratch: Path) -> EventLog
 
 
 def _write_data_set(
-    options: AmazonOptions,
+    options: HistoryOptions,
     log: NumberedLog,
     folder: Path,
     columns: ColumnNames,

@@ -14,21 +14,21 @@ from preproc.checks.report import Report
 from preproc.encoding.encoder import Encoder
 from preproc.engines.open_engine import open_engine
 from preproc.events.numbering import save_encoder
-from preproc.movielens.data_set import (
+from preproc.interactions.data_set import (
     CandidateLists,
     touched_keys,
     write_candidate_lists,
     write_spec,
     write_train,
 )
-from preproc.movielens.options import MovieLensOptions
-from preproc.movielens.paper_files import hold_out, read_paper
-from preproc.movielens.ratings import FIRST_ID, number_ratings, without_last
-from preproc.movielens.source_files import DAT, NCF
+from preproc.interactions.options import InteractionLogOptions
+from preproc.interactions.paper_files import hold_out, read_paper
+from preproc.interactions.ratings import FIRST_ID, number_ratings, without_last
+from preproc.interactions.source_files import DAT, NCF
 from runtime.files.outputs import DATA_SET
 from runtime.files.staging import Staging
 
-TOOL = "preproc.movielens"
+TOOL = "preproc.interactions"
 # Fixed memory of the process while it draws negatives: Python, NumPy, Arrow, DuckDB's code
 # and one block of draws; measured.
 _BASE_BYTES = 320 << 20
@@ -53,7 +53,7 @@ class _Interactions:
     report: Report | None = None
 
 
-def prepare(options: MovieLensOptions) -> str:
+def prepare(options: InteractionLogOptions) -> str:
     """Makes the data set `options.output`, under that name only when it is whole.
 
     Returns:
@@ -103,7 +103,7 @@ def _say(what: str) -> None:
 # Raw files -> training rows and held-out interactions
 
 
-def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Interactions:
+def _read_log(options: InteractionLogOptions, folder: Path, scratch: Path) -> _Interactions:
     with open_engine(options.engine, scratch, **options.engine_settings()) as engine:
         numbered, counts, ties = number_ratings(engine, options, scratch)
         report = Report((ties.finding(),))
@@ -141,7 +141,7 @@ def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Intera
     )
 
 
-def _check_memory(options: MovieLensOptions, num_interactions: int, num_lists: int) -> None:
+def _check_memory(options: InteractionLogOptions, num_interactions: int, num_lists: int) -> None:
     drawn_bytes = num_lists * options.valid_negative * np.dtype(np.int32).itemsize
     least = _BASE_BYTES + num_interactions * _BYTES_PER_INTERACTION + drawn_bytes
     if options.memory_limit_bytes < least:
@@ -152,7 +152,7 @@ def _check_memory(options: MovieLensOptions, num_interactions: int, num_lists: i
         )
 
 
-def _read_paper(options: MovieLensOptions, folder: Path, scratch: Path) -> _Interactions:
+def _read_paper(options: InteractionLogOptions, folder: Path, scratch: Path) -> _Interactions:
     data = read_paper(*options.source.files)
     stored = data.test_negatives.shape[1]
     train = np.ones(len(data.train_users), bool)
@@ -184,7 +184,7 @@ def _read_paper(options: MovieLensOptions, folder: Path, scratch: Path) -> _Inte
 
 
 def _candidate_lists(
-    options: MovieLensOptions, log: _Interactions, folder: Path
+    options: InteractionLogOptions, log: _Interactions, folder: Path
 ) -> dict[str, CandidateLists]:
     """Returns the candidate lists of each split, with its stored negatives or drawn ones."""
     candidates, keys = {}, None
@@ -217,10 +217,10 @@ def _user_text(folder: Path, user: int) -> str:
 
 
 def _metadata(
-    options: MovieLensOptions, log: _Interactions, candidates: dict[str, CandidateLists]
+    options: InteractionLogOptions, log: _Interactions, candidates: dict[str, CandidateLists]
 ) -> dict:
     return {
-        "made_by": TOOL,
+        "made_by": "preproc.movielens",  # of all versions: checkpoints know the data set by it
         "source_form": options.source.form,
         "seed": options.seed,
         "valid_negative": log.valid_negative,

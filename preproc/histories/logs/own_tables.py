@@ -11,12 +11,12 @@ from pathlib import Path
 
 from ibis.expr import types as ir
 
-from preproc.amazon_books.logs.event_log import EventLog, FeatureTable, bad_row
-from preproc.amazon_books.options import AmazonOptions
 from preproc.engines.bad_lines import FAIL
 from preproc.engines.engine import ROW, Engine, count_rows
 from preproc.events.least_rating import above_rating, rating_number
 from preproc.events.raw_table import RATING, TIME, RawTable, key_value, read_raw
+from preproc.histories.logs.event_log import EventLog, FeatureTable, bad_row
+from preproc.histories.options import HistoryOptions
 from preproc.sources.column_chunk import SourceChunk
 from preproc.sources.part_files import part_files
 
@@ -27,7 +27,7 @@ _FLAGS = (
 _LOG, _KEYS = "log", ("user", "item")
 
 
-def read_tables(options: AmazonOptions, engine: Engine) -> EventLog:
+def read_tables(options: HistoryOptions, engine: Engine) -> EventLog:
     """Reads `--interactions`, `--users` and `--items`.
 
     Raises:
@@ -77,7 +77,7 @@ def read_tables(options: AmazonOptions, engine: Engine) -> EventLog:
 
 
 def _read(
-    options: AmazonOptions, engine: Engine, files: tuple[Path, ...], names: dict[str, str]
+    options: HistoryOptions, engine: Engine, files: tuple[Path, ...], names: dict[str, str]
 ) -> RawTable:
     chunks = [
         SourceChunk(options.input_format, (file,), delimiter=options.delimiter)
@@ -90,7 +90,7 @@ def _read(
 
 
 def _inspect(
-    options: AmazonOptions, raw: Mapping[str, RawTable]
+    options: HistoryOptions, raw: Mapping[str, RawTable]
 ) -> tuple[dict[str, dict[str, ir.BooleanValue]], dict[str, set[str]], int]:
     """Returns faults and columns of integers of each table, and the number of bad rows."""
     faults, integers, num_bad = {}, {}, 0

@@ -4,8 +4,8 @@ import ibis
 import numpy as np
 from ibis.expr import types as ir
 
-from preproc.amazon_books.logs.event_log import FeatureTable
 from preproc.engines.engine import Engine
+from preproc.histories.logs.event_log import FeatureTable
 
 
 def number_features(

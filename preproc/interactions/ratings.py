@@ -12,19 +12,17 @@ from preproc.events.least_rating import above_rating, rating_number
 from preproc.events.numbering import NumberedEvents, number
 from preproc.events.raw_table import RATING, key_value, read_raw
 from preproc.events.ties import order_ties
-from preproc.movielens.options import MovieLensOptions
-from preproc.movielens.source_files import DAT
+from preproc.interactions.options import InteractionLogOptions
+from preproc.interactions.source_files import DAT
 from preproc.sources.column_chunk import CSV, SourceChunk
 
 FIRST_ID = 0
 _KEYS = ("user", "item", "time")
 _DAT_COLUMNS = ("user", "item", "rating", "time")
-_FLAGS = (
-    "--user_column, --item_column and --timestamp_column (with --min_rating, also --rating_column)"
-)
+_FLAGS = "--user_column, --item_column and --time_column (with --min_rating, also --rating_column)"
 
 
-def read_ratings(engine: Engine, options: MovieLensOptions) -> tuple[ir.Table, int, int]:
+def read_ratings(engine: Engine, options: InteractionLogOptions) -> tuple[ir.Table, int, int]:
     """Reads the files of a log: user and item, any text without blanks around it, and time.
 
     Returns:
@@ -40,7 +38,7 @@ def read_ratings(engine: Engine, options: MovieLensOptions) -> tuple[ir.Table, i
         titles = {name: f"the {name}" for name in names}
         layout = {"columns": _DAT_COLUMNS, "header": False, "delimiter": "::", "quoting": False}
     else:
-        columns = (options.user_column, options.item_column, options.timestamp_column)
+        columns = (options.user_column, options.item_column, options.time_column)
         names = dict(zip((*_KEYS, RATING), (*columns, options.rating_column), strict=True))
         titles = names
         layout = {"delimiter": options.delimiter}
@@ -79,7 +77,7 @@ def _is_blank(text: ir.StringValue) -> ir.BooleanValue:
 
 
 def number_ratings(
-    engine: Engine, options: MovieLensOptions, folder: Path
+    engine: Engine, options: InteractionLogOptions, folder: Path
 ) -> tuple[NumberedEvents, dict[str, int], TiedEvents]:
     """Reads a log, leaves out what does not count, and numbers users and items from 0.
 
