@@ -105,6 +105,7 @@ def test_evaluation(trained, rows, tmp_path):
     assert result.checkpoint == trained.checkpoint / "best"
 
 
+@pytest.mark.quick("None", "parquet")
 @pytest.mark.parametrize("suffix", [None, "npy", "csv", "parquet"])
 def test_scores(trained, rows, tmp_path, suffix):
     """The file, if one is named, has the scores that are returned."""

@@ -112,17 +112,3 @@ def test_training_and_evaluation(criteo, tmp_path, recipe, run_script):
     inference = [restore, "--mode=inference", "--max_steps=3"]
     measured = run(recipe, tmp_path / "inference", *flags, *inference)[-1]["data"]
     assert measured["mean_inference_throughput"] > 0
-
-
-@pytest.mark.parametrize("recipe", [dlrm, dcnv2])
-def test_step_limit(criteo, tmp_path, recipe):
-    lines = run(recipe, tmp_path / "run", *SMALL, f"--dataset_path={criteo}", "--max_steps=5")
-    assert [step[-1] for step in steps_of(lines)] == [1, 2, 3, 4, 5]
-
-
-def test_synthetic_data_of_the_sizes(criteo, tmp_path):
-    """`--dataset_type synthetic` appended, with the sizes of the data set."""
-    flags = [f"--dataset_path={criteo}", "--dataset_type=synthetic", "--max_steps=2"]
-    flags += ["--synthetic_dataset_use_feature_spec", "--synthetic_dataset_valid_batches=2"]
-    lines = run(dlrm, tmp_path / "run", *SMALL, *flags)
-    assert len(steps_of(lines)) == 2

@@ -204,6 +204,7 @@ def test_help_for_a_data_set(tiny, capsys):
     assert "1,000 training samples" in output and "(here: 60)" in output and "here: 3" in output
 
 
+@pytest.mark.quick("--max_steps=5*", "--batch_size*")
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [

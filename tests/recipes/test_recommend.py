@@ -150,6 +150,7 @@ def test_full_ranking(rows, model, tmp_path):
     assert summary["hr@5"] > summary["hr@5_popularity"] > 0
 
 
+@pytest.mark.quick("gmf")
 def test_file_of_users(rows, model, tmp_path):
     checkpoints, scores = model
     path = tmp_path / "users.csv"
@@ -158,6 +159,7 @@ def test_file_of_users(rows, model, tmp_path):
     check(lines, scores, [3, 0, 59], 3)
 
 
+@pytest.mark.quick("neumf")
 def test_no_vocabulary(rows, model, tmp_path, capsys):
     spec = FeatureSpec.from_yaml(rows / "feature_spec.yaml")
     tastes.write(tmp_path / "rows")
@@ -169,6 +171,7 @@ def test_no_vocabulary(rows, model, tmp_path, capsys):
     assert notes == list(spec.channel("user") + spec.channel("item"))
 
 
+@pytest.mark.quick("gmf")
 def test_tied_items(rows, model, tmp_path, monkeypatch):
     """All logits are equal: the items with the lowest ids in the data set come first."""
     from nn.ncf.model import NCFModel
@@ -183,6 +186,7 @@ def test_tied_items(rows, model, tmp_path, monkeypatch):
         assert {line["score"] for line in lines} == {"0.5"}
 
 
+@pytest.mark.quick("neumf-*")
 @pytest.mark.parametrize(
     ("users", "flags", "message"),
     [

@@ -14,6 +14,7 @@ __all__ = ["tiny"]
 GROUPS = ("--group_column=cat_1", "--epochs=2", "--optimizer=adam")
 
 
+@pytest.mark.quick("pairwise")
 @pytest.mark.parametrize("loss", ["listwise", "pairwise"])
 def test_resumed_training(tiny, tmp_path, capsys, loss):
     """A training that is cut within an epoch has the weights of one that is not."""
