@@ -183,11 +183,21 @@ def run_forked(socket, words, folder, environment, timeout) -> subprocess.Comple
 
 
 @pytest.fixture(scope="session")
-def rows(tmp_path_factory, run_script) -> Path:
-    """5,300 training rows and 1,001 of validation."""
-    folder = tmp_path_factory.mktemp("rows")
-    command = ["-m", "dataloading.synthetic", "--output", folder, "--rows", "5300"]
-    command += ["--validation_rows", "1001", "--cardinalities", "1000,700,50,9,3"]
-    done = run_script(*command)
-    assert done.returncode == 0, done.stderr
+def rows(tmp_path_factory) -> Path:
+    """5,300 training rows and 1,001 each of validation and test: the last batches are short."""
+    from dataloading.synthetic.dataset import synthetic_spec, write_dataset
+
+    folder, num_samples = tmp_path_factory.mktemp("rows"), {"validation": 1001, "test": 1001}
+    write_dataset(folder, synthetic_spec([1000, 700, 50, 9, 3]), {"train": 5300, **num_samples})
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory) -> Path:
+    """1,000 training rows, 300 validation and 200 test rows of 5 features on the disk."""
+    from dataloading.synthetic.dataset import synthetic_spec, write_dataset
+
+    folder, num_samples = tmp_path_factory.mktemp("tiny"), {"validation": 300, "test": 200}
+    spec = synthetic_spec([10, 20, 5], num_numerical=2)
+    write_dataset(folder, spec, {"train": 1000, **num_samples})
     return folder

@@ -7,10 +7,8 @@ import dlrm
 from nn.layers.fused_op import custom_op
 from recipes.ranking import build as ctr
 from runtime import checkpoint
-from tests.recipes.test_entry_scripts import TINY, in_process, lines, summary, tiny
+from tests.recipes.test_entry_scripts import TINY, in_process, lines, summary
 from tests.training.test_golden_losses import FLAGS
-
-__all__ = ["tiny"]
 
 # Relative difference of a step's loss between implementations, which round differently.
 TOLERANCE = 1e-5

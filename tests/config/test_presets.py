@@ -10,12 +10,11 @@ from config.sections.optimizer import check_weight_decay
 from dataloading import transcribe
 from dataloading.row_count import count_training_samples
 from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from recipes.registry import BY_NAME
 from runtime import checkpoint
 from tests import sequence_data, tastes
-from tests.recipes.test_entry_scripts import in_process, lines, tiny
-
-__all__ = ["tiny"]
+from tests.recipes.test_entry_scripts import in_process, lines
 
 
 def parsed(recipe, *flags):
@@ -438,14 +437,10 @@ def test_checkpoint(tiny, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def twenty_thousand(tmp_path_factory, run_script):
+def twenty_thousand(tmp_path_factory):
     folder = tmp_path_factory.mktemp("generated") / "rows"
-    done = run_script(
-        *("-m", "dataloading.synthetic", "--output", folder, "--rows", 20_000),
-        *("--validation_rows", 5_000, "--test_rows", 100),
-        *("--cardinalities", "50,20,10,200", "--num_numerical", 3),
-    )
-    assert done.returncode == 0, done.stderr
+    spec = synthetic_spec([50, 20, 10, 200], num_numerical=3)
+    write_dataset(folder, spec, {"train": 20_000, "validation": 5_000})
     return folder
 
 

@@ -5,9 +5,7 @@ import os
 import pytest
 import yaml
 
-from tests.ranks.test_entry_scripts import SMALL, rows, summary
-
-__all__ = ["rows"]
+from tests.ranks.test_entry_scripts import SMALL, summary
 
 # Learns the training rows by heart.
 FAST = {"adagrad": "adam", "0.05": "0.02"}

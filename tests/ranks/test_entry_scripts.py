@@ -27,17 +27,6 @@ SMALL = (
 )
 
 
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory, run_script):
-    """5,300 training rows and 1,001 each of validation and test: the last batches are short."""
-    folder = tmp_path_factory.mktemp("rows")
-    command = ["-m", "dataloading.synthetic", "--output", folder, "--rows", "5300"]
-    command += ["--validation_rows", "1001", "--test_rows", "1001"]
-    done = run_script(*command, "--cardinalities", "1000,700,50,9,3")
-    assert done.returncode == 0, done.stderr
-    return folder
-
-
 def lines(run_dir):
     """The DLLL lines' steps and data."""
     entries = []

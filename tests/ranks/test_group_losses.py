@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from tests.ranks.test_entry_scripts import NUM_RANKS, SMALL, rows, same_losses, summary
+from tests.ranks.test_entry_scripts import NUM_RANKS, SMALL, same_losses, summary
 from tests.tables import arrays_of
-
-__all__ = ["rows"]
 
 LOSSES = ("listwise", "pairwise")
 

@@ -16,6 +16,7 @@ import numpy as np
 import psutil
 import pytest
 
+from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from runtime import checkpoint
 from runtime.checkpoint import Folder
 from runtime.checkpoint.reader import verify
@@ -252,13 +253,10 @@ def test_signal_to_one_rank(rows, undisturbed, tmp_path):
     check_same_end(tmp_path, undisturbed(2, *flags_on(2), *end))
 
 
-def test_signal_during_evaluation(tmp_path, run_script):
+def test_signal_during_evaluation(tmp_path):
     """It stops before the evaluation is done, and the next run evaluates first."""
     folder = tmp_path / "rows"
-    command = ["-m", "dataloading.synthetic", "--output", folder, "--rows", "1200"]
-    command += ["--validation_rows", "400000", "--cardinalities", "100,9"]
-    done = run_script(*command)
-    assert done.returncode == 0, done.stderr
+    write_dataset(folder, synthetic_spec([100, 9]), {"train": 1200, "validation": 400_000})
     many = ("--valid_batch_size", "5")  # 80,000 batches, more than a minute
     with Training(folder, tmp_path / "a", *many, "--learning_rate", "0.01") as training:
         training.wait_until(lambda: "step 2/2  loss" in training.output)

@@ -35,19 +35,6 @@ TINY = [
 ]
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory, run_script):
-    """1,000 training rows, 300 validation and 200 test rows of 5 features on the disk."""
-    folder = tmp_path_factory.mktemp("tiny") / "rows"
-    done = run_script(
-        *("-m", "dataloading.synthetic", "--output", folder, "--rows", 1000),
-        *("--validation_rows", 300, "--test_rows", 200),
-        *("--cardinalities", "10,20,5", "--num_numerical", 2),
-    )
-    assert done.returncode == 0, done.stderr
-    return folder
-
-
 def lines(path):
     """The DLLL lines of a log file."""
     return [json.loads(line.removeprefix("DLLL ")) for line in path.read_text().splitlines()]

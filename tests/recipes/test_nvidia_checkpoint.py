@@ -13,10 +13,9 @@ from dataloading.spec.feature_spec import FeatureSpec
 from runtime.checkpoint import __main__ as checkpoint_tool
 from runtime.checkpoint.files import Index
 from runtime.checkpoint.nvidia import ctr_layout
-from tests.recipes.test_entry_scripts import in_process, tiny
+from tests.recipes.test_entry_scripts import in_process
 from tests.tables import arrays_of
 
-__all__ = ["tiny"]  # a fixture
 BOTTOM, TOP, RANK = (16, 8), (12, 1), 3
 
 

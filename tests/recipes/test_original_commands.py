@@ -59,26 +59,14 @@ def run(run_dir, *flags):
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory, run_script):
-    folder = tmp_path_factory.mktemp("data") / "rows"
-    done = run_script(
-        *("-m", "dataloading.synthetic", "--output", folder, "--rows", 1000),
-        *("--validation_rows", 300, "--test_rows", 200),
-        *("--cardinalities", "10,20,5", "--num_numerical", 2),
-    )
-    assert done.returncode == 0, done.stderr
-    return folder
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("original")
 
 
 @pytest.fixture(scope="module")
-def trained(data, folder):
+def trained(tiny, folder):
     saved = ("--save_checkpoint_path", folder / "model")
-    flags = ("--dataset_path", data, *SMALL, *ORIGINAL, *saved)
+    flags = ("--dataset_path", tiny, *SMALL, *ORIGINAL, *saved)
     return run(folder / "train", *flags, "--saved_model_output_path", folder / "saved")
 
 
@@ -125,10 +113,10 @@ def test_log_and_stdout_of_dllogger(trained):
     assert printed == " ".join(["()", *words])
 
 
-def test_saved_model_of_a_training(trained, data, folder):
+def test_saved_model_of_a_training(trained, tiny, folder):
     """It has the metrics of the checkpoint, and replaces the one of an earlier training."""
     assert trained.output.endswith(f"deployed to: {folder / 'saved'}\n")
-    flags = ("--dataset_path", data, "--valid_batch_size", 64, "--mode", "eval")
+    flags = ("--dataset_path", tiny, "--valid_batch_size", 64, "--mode", "eval")
     restored = run(folder / "a", *flags, "--restore_checkpoint_path", folder / "model")
     assert restored.summary["test_loss"] == restored.summary["log_loss"]
     loaded = run(folder / "b", *flags, "--saved_model_input_path", folder / "saved")
@@ -136,9 +124,9 @@ def test_saved_model_of_a_training(trained, data, folder):
         assert loaded.summary[name] == pytest.approx(restored.summary[name], abs=1e-6)
 
 
-def test_deploy_and_inference(trained, data, folder, capsys):
+def test_deploy_and_inference(trained, tiny, folder, capsys):
     output = folder / "deployed"
-    flags = ("--dataset_path", str(data), "--restore_checkpoint_path", str(folder / "model"))
+    flags = ("--dataset_path", str(tiny), "--restore_checkpoint_path", str(folder / "model"))
     for _ in range(2):  # as in the original, the second one replaces the first
         deploy = (*flags, "--mode=deploy", "--saved_model_output_path", str(output))
         assert entry.main(["main.py", *deploy, "--fp16"]) == 0
@@ -148,12 +136,12 @@ def test_deploy_and_inference(trained, data, folder, capsys):
     other = (*flags, "--mode=deploy", "--saved_model_output_path", str(folder / "text"))
     assert entry.main(["main.py", *other]) == entry.USER_ERROR
     assert f"{folder / 'text'}: --overwrite replaces a SavedModel" in capsys.readouterr().err
-    wrong = ("--mode=eval", f"--dataset_path={data}", f"--saved_model_input_path={data}")
+    wrong = ("--mode=eval", f"--dataset_path={tiny}", f"--saved_model_input_path={tiny}")
     assert entry.main(["main.py", *wrong, f"--run_dir={folder / 'd'}"]) == entry.USER_ERROR
     assert "expected the folder of a SavedModel" in capsys.readouterr().err
     measure = ("--mode=inference", "--max_steps=4", "--warmup_batches=1", "--valid_batch_size=64")
     result = run(
-        folder / "c", "--dataset_path", data, *measure, "--saved_model_input_path", output
+        folder / "c", "--dataset_path", tiny, *measure, "--saved_model_input_path", output
     ).summary
     assert result["mean_inference_throughput"] == result["throughput"]
     assert result["mean_inference_latency"] == pytest.approx(result["latency_mean"] / 1000)
@@ -163,12 +151,12 @@ def test_deploy_and_inference(trained, data, folder, capsys):
     assert 0 < result["auc"] < 1 and result["test_loss"] > 0
 
 
-def test_saved_model_without_checkpoints(data, folder):
+def test_saved_model_without_checkpoints(tiny, folder):
     """The checkpoint from which it is made is removed, and no other one."""
     output, other = folder / "alone", folder / "alone.checkpoint"
-    flags = ("--dataset_path", data, *SMALL, "--max_steps", 1, "--evals_per_epoch", 0)
+    flags = ("--dataset_path", tiny, *SMALL, "--max_steps", 1, "--evals_per_epoch", 0)
     run(folder / "e", *flags, "--save_checkpoint_path", other)
-    resumed = ("--resume", other, "--max_steps", 2, "--dataset_path", data)
+    resumed = ("--resume", other, "--max_steps", 2, "--dataset_path", tiny)
     for number, saving in enumerate((flags, resumed)):
         run(folder / f"e{number}", *saving, "--saved_model_output_path", output)
         assert (output / "saved_model.pb").is_file()
@@ -176,16 +164,16 @@ def test_saved_model_without_checkpoints(data, folder):
     assert {path.name for path in folder.glob("*alone*")} == {"alone", "alone.checkpoint"}
 
 
-def test_inference_of_an_untrained_model(data, folder):
+def test_inference_of_an_untrained_model(tiny, folder):
     measure = ("--mode", "inference", "--max_steps", 3, "--warmup_batches", 1)
-    result = run(folder / "f", "--dataset_path", data, *SMALL, *measure)
+    result = run(folder / "f", "--dataset_path", tiny, *SMALL, *measure)
     assert "note: the model is untrained" in result.output
     assert result.summary["mean_inference_latency"] > 0 and "auc" not in result.summary
 
 
-def test_synthetic_data_appended_to_a_command(data, folder):
+def test_synthetic_data_appended_to_a_command(tiny, folder):
     sizes = ("--synthetic_dataset_train_batches", 2, "--synthetic_dataset_valid_batches", 1)
-    flags = ("--dataset_path", data, *SMALL, "--dataset_type", "synthetic", *sizes)
+    flags = ("--dataset_path", tiny, *SMALL, "--dataset_type", "synthetic", *sizes)
     result = run(folder / "g", *flags, "--dummy_model")
     assert "--dataset_path (read with --dataset_type tf_raw" in result.output
     assert "tables 26" in result.output and "parameters 16" in result.output

@@ -11,9 +11,7 @@ from config.flag import Rules
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.pipeline import sample_dataset
 from dataloading.spec import yaml_io
-from tests.recipes.test_entry_scripts import TINY, in_process, tiny
-
-__all__ = ["tiny"]  # a fixture
+from tests.recipes.test_entry_scripts import TINY, in_process
 
 
 @pytest.fixture

@@ -10,10 +10,8 @@ import ncf
 import sim
 from runtime import checkpoint
 from tests import sequence_data, tastes
-from tests.recipes.test_entry_scripts import TINY, in_process, lines, tiny
+from tests.recipes.test_entry_scripts import TINY, in_process, lines
 from tests.tables import arrays_of
-
-__all__ = ["tiny"]
 
 # Learns 1,000 rows by heart, so that the AUC of other rows rises and then falls.
 OVERFITS = (

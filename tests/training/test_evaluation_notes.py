@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from dataloading.spec.data_checks import NOTE, WARNING, Finding, write_findings
-from tests.recipes.test_entry_scripts import TINY, in_process, tiny
-
-__all__ = ["tiny"]  # a fixture
+from tests.recipes.test_entry_scripts import TINY, in_process
 
 FINDINGS = (
     Finding("tells_label", WARNING, ("price",), "'price' predicts the label", "why", "remedy"),

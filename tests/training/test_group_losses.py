@@ -5,11 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from tests.recipes.test_entry_scripts import TINY, in_process, lines, tiny
+from tests.recipes.test_entry_scripts import TINY, in_process, lines
 from tests.tables import arrays_of
 from training import errors
-
-__all__ = ["tiny"]
 
 GROUPS = ("--group_column=cat_1", "--epochs=2", "--optimizer=adam")
 

@@ -10,10 +10,8 @@ from nn.optim import optimizers
 from nn.train.loss_scale import LossScale
 from nn.train.trainer import Trainer
 from runtime import checkpoint
-from tests.recipes.test_entry_scripts import TINY, in_process, lines, tiny
+from tests.recipes.test_entry_scripts import TINY, in_process, lines
 from tests.tables import arrays_of
-
-__all__ = ["tiny"]
 
 
 def weight_trainer(accumulate=1, world=None):

@@ -9,9 +9,7 @@ import main as entry
 from dataloading.spec.feature_spec import FeatureSpec
 from recipes.from_flags import load_feature_spec
 from recipes.registry import DLRM
-from tests.recipes.test_entry_scripts import TINY, in_process, tiny
-
-__all__ = ["tiny"]  # a fixture
+from tests.recipes.test_entry_scripts import TINY, in_process
 
 # Runs dlrm once for each command line of a JSON list; prints exit codes and messages.
 RUN = """

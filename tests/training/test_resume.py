@@ -14,11 +14,9 @@ import main as entry
 from nn.train.trainer import Trainer
 from runtime import checkpoint
 from runtime.checkpoint import part_writer
-from tests.recipes.test_entry_scripts import TINY, in_process, lines, tiny
+from tests.recipes.test_entry_scripts import TINY, in_process, lines
 from tests.tables import arrays_of
 from training import errors
-
-__all__ = ["tiny"]
 
 EVALS = ("--evals_per_epoch=2", "--epochs=3", "--optimizer=adam")
 

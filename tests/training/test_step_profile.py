@@ -5,9 +5,7 @@ from pathlib import Path
 
 from dataloading.pipeline import sample_dataset
 from nn.train.trainer import Trainer
-from tests.recipes.test_entry_scripts import TINY, in_process, tiny
-
-__all__ = ["tiny"]  # a fixture
+from tests.recipes.test_entry_scripts import TINY, in_process
 
 
 def test_files_classes_and_functions(tiny, tmp_path, monkeypatch, root):

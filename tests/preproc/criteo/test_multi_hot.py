@@ -11,6 +11,7 @@ import pytest
 
 import dcnv2
 from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from preproc.criteo import prepare as criteo
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.multi_hot import __main__ as multi_hot
@@ -27,15 +28,10 @@ SPLITS = {"train": 3000, "validation": 501, "test": 500}
 
 
 @pytest.fixture(scope="module")
-def one_hot(tmp_path_factory, run_script):
+def one_hot(tmp_path_factory):
     """A prepared data set of three features with one id each."""
     folder = tmp_path_factory.mktemp("one_hot") / "data"
-    done = run_script(
-        *("-m", "dataloading.synthetic", "--output", folder, "--rows", SPLITS["train"]),
-        *("--validation_rows", SPLITS["validation"], "--test_rows", SPLITS["test"]),
-        *("--cardinalities", ",".join(map(str, CARDINALITIES)), "--num_numerical", 2),
-    )
-    assert done.returncode == 0, done.stderr
+    write_dataset(folder, synthetic_spec(CARDINALITIES, num_numerical=2), SPLITS)
     return folder
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from runtime import checkpoint
 from runtime.checkpoint import Box, DamagedCheckpoint, Folder
 from runtime.checkpoint.__main__ import main
@@ -435,17 +436,13 @@ SMALL = (
 )
 
 
-def test_suggestion_of_a_training(tmp_path, run_script, capsys):
+def test_suggestion_of_a_training(tmp_path, capsys):
     """--resume auto refuses the damaged newest one; what it offers works, and what is saved then
     is newer than the damaged one."""
     import dlrm
 
     rows, folder = tmp_path / "rows", tmp_path / "checkpoints"
-    done = run_script(
-        *("-m", "dataloading.synthetic", "--output", rows, "--rows", "2000"),
-        *("--validation_rows", "10", "--cardinalities", "50,9"),
-    )
-    assert done.returncode == 0, done.stderr
+    write_dataset(rows, synthetic_spec([50, 9]), {"train": 2000, "validation": 10})
 
     def train(*flags) -> tuple[int, str, str]:
         """Returns exit code, stdout and stderr."""

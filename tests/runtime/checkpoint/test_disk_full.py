@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 import pytest
 
+from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from runtime import checkpoint
 from runtime.checkpoint import Folder
 from runtime.checkpoint.reader import verify
@@ -152,14 +153,10 @@ NO_SPACE = r"--save_checkpoint_path \S+: No space left on device; the model was 
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory, run_script) -> Path:
+def rows(tmp_path_factory) -> Path:
     """2,000 rows and a table of 20,000."""
     folder = tmp_path_factory.mktemp("rows")
-    done = run_script(
-        *("-m", "dataloading.synthetic", "--output", folder, "--rows", "2000"),
-        *("--validation_rows", "10", "--cardinalities", "20000,9"),
-    )
-    assert done.returncode == 0, done.stderr
+    write_dataset(folder, synthetic_spec([20_000, 9]), {"train": 2000, "validation": 10})
     return folder
 
 
