@@ -59,7 +59,7 @@ class RunRecord:
         return str(self.parameters.get("dataset_path") or "generated")
 
     def metrics(self) -> dict[str, Any]:
-        """Returns the values of the summary, or the last ones that were logged.
+        """Returns the values of the summary, or the last ones that were logged, by their labels.
 
         Losses that the log has a second time, under NVIDIA's names, are left out.
         """
@@ -67,9 +67,9 @@ class RunRecord:
         if values is None:
             values = {name: points[max(points)] for name, points in self.series.items()}
         repeated = _REPEATED if "log_loss" in values else ()
-        return {name: value for name, value in values.items() if name not in repeated}
+        return {self._label(name): values[name] for name in values if name not in repeated}
 
-    def label(self, name: str) -> str:
+    def _label(self, name: str) -> str:
         """Returns the name of a value with its split, which is equal for all recipes."""
         if (split := self.splits.get(name)) is None:
             return name
@@ -78,10 +78,7 @@ class RunRecord:
 
     def text(self, label: str) -> str:
         """Returns a metric for people, "-" for one that the run does not have."""
-        for name, value in self.metrics().items():
-            if self.label(name) == label:
-                return metric_text(value, self.units.get(name))
-        return "-"
+        return metric_text(self.metrics().get(label), self.units.get(label))
 
     def series_name(self, names: Sequence[str]) -> str | None:
         """Returns the first of these names that has a series; one may be a beginning (`hr@`)."""
@@ -172,7 +169,7 @@ def report(records: Sequence[RunRecord], sort: str | None = None) -> str:
     Args:
         sort: beginning of the metric by which runs are sorted, the best one first.
     """
-    metrics = [numbers(record) for record in records]
+    metrics = [record.metrics() for record in records]
     labels = list(dict.fromkeys(label for values in metrics for label in values))
     if sort is not None:
         if (label := find_label(labels, sort)) is None:
@@ -197,7 +194,7 @@ def _differing_flags(records: Sequence[RunRecord]) -> list[str]:
 
 
 def _metrics(records: Sequence[RunRecord], labels: Sequence[str]) -> list[str]:
-    metrics = [numbers(record) for record in records]
+    metrics = [record.metrics() for record in records]
     is_one_data_set = len({record.data_set for record in records}) == 1
     rows = []
     for label in labels:
@@ -223,14 +220,14 @@ def _direction(label: str) -> int:
 
 def order_by(label: str, metrics: Sequence[Mapping[str, Any]]) -> list[int]:
     """Returns the numbers of runs by a metric, the best one first and those without it last."""
-    sign = -_direction(label)
-    keys = [sign * values[label] if label in values else math.inf for values in metrics]
+    sign, values = -_direction(label), [own.get(label) for own in metrics]
+    keys = [math.inf if value is None else sign * value for value in values]
     return sorted(range(len(metrics)), key=keys.__getitem__)
 
 
 def best_of(label: str, metrics: Sequence[Mapping[str, Any]]) -> list[int]:
     """Returns the numbers of the runs with the best value of a metric, none if it has none."""
-    values = [own[label] for own in metrics if label in own]
+    values = [own[label] for own in metrics if own.get(label) is not None]
     if not _direction(label) or len(values) < 2:
         return []
     best = max(values) if _direction(label) > 0 else min(values)
@@ -256,15 +253,6 @@ def draw_curves(path: str | Path, records: Sequence[RunRecord], prefix: str = ""
 
 def _text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def numbers(record: RunRecord) -> dict[str, float]:
-    """Returns the metrics of a run that are numbers, by their labels."""
-    return {
-        record.label(name): value
-        for name, value in record.metrics().items()
-        if isinstance(value, int | float)
-    }
 
 
 def metric_text(value: Any, unit: str | None) -> str:

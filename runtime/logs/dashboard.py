@@ -19,18 +19,18 @@ from runtime.logs.compare import (
     best_of,
     draw_curves,
     find_label,
-    numbers,
     order_by,
     read_run,
 )
 
-_BEST = r"best_((pr_|g)?auc|log_loss|normalized_entropy|\w+@\d+)"  # by --metric
 # Patterns of the metrics of the overview, if one of the runs has them.
-_OVERVIEW = (
-    *("auc", "test_auc", "validation_auc", "log_loss", "test_loss", "validation_loss"),
-    *("gauc", r"ndcg@\d+", r"hr@\d+", _BEST),
-    *("throughput", "elapsed_s"),
-)
+_OVERVIEW = [
+    re.compile(pattern)
+    for pattern in (
+        *("auc", "log_loss", "gauc", r"(ndcg|hr|recall)@\d+"),
+        *(r"best_((pr_|g)?auc|log_loss|normalized_entropy|\w+@\d+)", "throughput", "elapsed_s"),
+    )
+]
 _FLAGS = ("recipe", "mode")  # that the overview has
 _NOTHING = object()
 # Runs whose curves are in one picture: more are hard to distinguish.
@@ -131,16 +131,11 @@ def _overview(records: Sequence[RunRecord], folder: Path, sort: str | None) -> s
     """Returns the table of the runs of a data set: one row for a training and its evaluations."""
     rows = _with_evaluations(records)
     metrics = [
-        {label: value for record in reversed(row) for label, value in numbers(record).items()}
+        {label: value for record in reversed(row) for label, value in record.metrics().items()}
         for row in rows
     ]
-    labels = {
-        record.label(name): None
-        for pattern in _OVERVIEW
-        for record in records
-        for name in record.metrics()
-        if re.fullmatch(pattern, name)
-    }
+    known = {label: label.partition(" ")[0] for values in metrics for label in values}
+    labels = [label for pattern in _OVERVIEW for label in known if pattern.fullmatch(known[label])]
     first = [*(label for label in labels if label.endswith("(test)")), *labels]
     label = find_label(first, sort or "") or find_label(first, "")
     order = order_by(label, metrics) if label else range(len(rows))
@@ -203,8 +198,8 @@ def _run(
 ) -> Iterator[str]:
     name = _name(record.name, folder)
     yield f'<details open id="{escape(name)}"><summary>{escape(name)}</summary>'
-    labels = dict.fromkeys(map(record.label, record.metrics()))
-    yield _table(["metric", "value"], [[escape(n), escape(record.text(n))] for n in labels])
+    rows = [[escape(label), escape(record.text(label))] for label in record.metrics()]
+    yield _table(["metric", "value"], rows)
     for picture in sorted(Path(record.name).glob("*.png")):
         yield pictures.html(picture, f"{picture.stem} of {name}")
     messages = "\n".join(escape(message) for message in record.messages)
