@@ -236,7 +236,7 @@ class RunLogger:
         rest = {
             name: value
             for name, value in data.items()
-            if name.removeprefix("best_").removesuffix("_step") not in names
+            if not {name, name.removeprefix("best_").removesuffix("_step")} & set(names)
         }
         lines = ["", *text_table(["metric", *columns], rows), ""] if rows else []
         return [*lines, self._readable(rest)] if rest else lines[:-1]

@@ -57,3 +57,15 @@ def test_leak(rows, tmp_path, capsys):
     lines = notes_of(rows, tmp_path / "run", capsys, "--learning_rate=1", "--epochs=4")
     (line,) = [line for line in lines if "is higher than most tasks allow" in line]
     assert line.endswith("checks of the data set that warn: tells_label (price), repeated_rows")
+
+
+def test_model_that_gets_worse(rows, tmp_path, capsys):
+    """The labels of validation are the opposite of what the model learns."""
+    file = rows / "validation/label.bin"
+    (~np.fromfile(file, bool)).tofile(file)
+    flags = (f"--dataset_path={rows}", *TINY, "--learning_rate=1", "--epochs=4")
+    assert in_process(tmp_path / "run", *flags)[0] == 0
+    output = capsys.readouterr().out
+    assert "is above 1: the probabilities are worse" in output
+    assert "validation auc fell from " in output and ": no checkpoint without" in output
+    assert "last (validation)  best (validation)" in output and "DLL " not in output

@@ -132,8 +132,9 @@ def test_readable_lines_on_stdout(tmp_path, capsys):
         log.log(1000, {"auc": np.float64(0.7), "rows": 89137319, "bad": math.nan})
         log.end_epoch(0, 1000, {"throughput": 1.0, "auc": 0.7})
         log.message("hello")
-        columns = {"last": {"step": 2, "auc": 0.6}, "best": {"step": 1, "auc": 0.7}}
+        columns = {"last": {"step": 2, "auc": 0.6, "best_x": 0.8}, "best": {"step": 1, "auc": 0.7}}
         values = {"auc": 0.6, "best_auc": 0.7, "best_auc_step": 1, "throughput": 12.0, "steps": 2}
+        values["best_x"] = 0.8
         log.summary(values, columns)
     assert printed_lines(capsys) == [
         "epoch 0 step 1000/4096  loss 0.4512  lr 24  throughput 1.235M samples/s",
@@ -143,6 +144,7 @@ def test_readable_lines_on_stdout(tmp_path, capsys):
         "metric  last     best",
         "step    2        1",
         "auc     0.60000  0.70000",
+        "best_x  0.8      -",
         "throughput 12 samples/s  steps 2",
     ]
 
