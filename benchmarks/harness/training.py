@@ -31,7 +31,8 @@ NUM_COMPARED_STEPS = 3
 _ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "0"}
 _ENVIRONMENT |= {"TF_CPP_MIN_LOG_LEVEL": "2"}
 # glibc returns the memory of each large tensor to the system, and every step pays for getting it
-# again, page by page. PyTorch allocates through glibc; TensorFlow keeps its memory.
+# again, page by page. PyTorch allocates through glibc, and so does TensorFlow without oneDNN; with
+# it, as all sides have it here (`prepare_tensorflow`), oneDNN's allocator keeps the memory.
 _KEEP_MEMORY = {
     "GLIBC_TUNABLES": "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1000000000000"
 }

@@ -29,6 +29,7 @@ _MODULE_OF = {
     "RowWiseAdagrad": "optimizers.sparse_optimizers",
     "broadcast_variables": "data_parallel.broadcast",
     "embedding_lookup": "layers.lookup",
+    "keep_freed_memory": "freed_memory",
 }
 _MODULES = {"dist_model_parallel": "python.layers.dist_model_parallel"}
 

@@ -1,5 +1,7 @@
 """Embedding and ConcatOneHotEmbedding, by hand on a table of three rows."""
 
+import platform
+
 import distributed_embeddings as dmp
 import numpy as np
 import pytest
@@ -294,7 +296,8 @@ def test_import_without_tensorflow(run_script):
 
 PUBLIC_NAMES = """
 BroadcastGlobalVariablesCallback ConcatOneHotEmbedding DistributedEmbedding DistributedGradientTape
-DistributedOptimizer Embedding IntegerLookup broadcast_variables
+DistributedOptimizer Embedding IntegerLookup LazyAdam RowWiseAdagrad broadcast_variables
+keep_freed_memory
 """
 
 
@@ -302,6 +305,26 @@ DistributedOptimizer Embedding IntegerLookup broadcast_variables
 def test_public_names(name):
     assert callable(getattr(dmp, name))
     assert name in dir(dmp) and name in dmp.__all__
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
+def test_freed_memory(run_script):
+    code = """
+import resource
+import distributed_embeddings as dmp
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    bytearray(b"x") * 2**27
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+assert faults() > 10_000 and faults() > 10_000
+assert dmp.keep_freed_memory()
+faults()
+assert faults() < 1_000
+"""
+    done = run_script("-c", code)
+    assert done.returncode == 0, done.stderr
 
 
 def test_unknown_name():

@@ -305,6 +305,15 @@ def test_fit_and_weights(tmp_path, eager, file):
     np.testing.assert_array_equal(other(BATCH), model(BATCH))
 
 
+def test_checkpoint_read_before_the_first_call(tmp_path):
+    model, other = Model(), Model()
+    outputs = model(BATCH)
+    tf.train.Checkpoint(model).write(tmp_path / "checkpoint")
+    status = tf.train.Checkpoint(other).read(tmp_path / "checkpoint")
+    np.testing.assert_array_equal(other(BATCH), outputs)
+    status.assert_consumed()
+
+
 @pytest.mark.parametrize("file", ["model.keras", "model.h5", "folder"])
 def test_saved_models(tmp_path, file):
     tables = [

@@ -84,10 +84,14 @@ class PlannedEmbedding(WholeTables, keras.layers.Layer):
         self._all_signatures = Untracked()
 
     def build(self, input_shape=None):
-        """Creates this rank's variables, with the values of the layers or of their initializers."""
-        self._holders += [self._make_holder(g) for g in range(len(self._groups))]
+        """Creates this rank's variables, with the values of the layers or of their initializers.
+
+        Values of a checkpoint that was read before stay.
+        """
+        filled: set[int] = set()  # tables without such values
+        self._holders += [self._make_holder(g, filled) for g in range(len(self._groups))]
         self._lookup_of = self._make_lookup()
-        fused = [t for t, spec in enumerate(self._tables) if spec.fused]
+        fused = sorted(filled)
         for t, weight in zip(fused, self._weights_of(fused), strict=True):
             values = initial_values(self._embeddings[t])
             if values is None:
@@ -96,9 +100,14 @@ class PlannedEmbedding(WholeTables, keras.layers.Layer):
                 copy(weight, values[0])
         super().build(input_shape)
 
-    def _make_holder(self, g: int) -> tf.Variable | keras.layers.Layer:
+    def _make_holder(self, g: int, filled: set[int]) -> tf.Variable | keras.layers.Layer:
         """Creates the variable of a group, or the layer of a class of its own."""
         group = self._groups[g]
+
+        def zeros(shape, dtype=None):  # not called where a checkpoint has the values
+            filled.update(shard.table for shard in group.shards)
+            return tf.zeros(shape, dtype)
+
         t = group.shards[0].table
         spec = self._tables[t]
         check_group([self._tables[shard.table] for shard in group.shards])
@@ -108,7 +117,7 @@ class PlannedEmbedding(WholeTables, keras.layers.Layer):
                     name=f"{group.kind}_{g}",
                     shape=[group.rows, group.dim],
                     dtype=spec.dtype,
-                    initializer="zeros",
+                    initializer=zeros,
                     trainable=self.trainable and spec.trainable,
                     experimental_autocast=False,  # never a float16 copy of a whole table
                 )
