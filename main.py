@@ -5,6 +5,7 @@ module:NAME` a recipe of one's own; without `--model` it is the recipe that has 
 and `dlrm.py` if several have as many.
 """
 
+import functools
 import importlib
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from recipes.execution import execute
 from recipes.from_flags import load_feature_spec, report_plan
 from recipes.preset_choice import with_preset
 from recipes.registry import BY_NAME, definition_of
+from runtime.cli import exit_status
 from runtime.cluster import launcher
 from runtime.tensorflow_start import prepare_tensorflow
 from training.errors import USER_ERROR
@@ -33,13 +35,10 @@ def run(definition: Definition, doc: str, argv: Sequence[str] | None = None) -> 
         argv: the command line; None for that of the process.
     """
     argv = sys.argv if argv is None else argv
+    if _HELP & set(argv[1:]):
+        return exit_status(functools.partial(_print_help, definition, doc, argv))
     prepare_tensorflow()  # and, by the log level, TensorFlow's traces of errors reported here
     try:
-        if wanted := _HELP & set(argv[1:]):
-            values = _values_of_data([word for word in argv if word not in _HELP], definition)
-            text = configuration.usage(definition, "--helpfull" in wanted, values)
-            print(f"{doc.strip()}\n{text}", flush=True)
-            return 0
         config = configuration.parse(argv, definition)
         if config.distribution.plan_only:
             if not definition.has_plan:
@@ -56,17 +55,16 @@ def run(definition: Definition, doc: str, argv: Sequence[str] | None = None) -> 
         return report_failure(definition.name, error)
 
 
-def _values_of_data(argv: Sequence[str], definition: Definition) -> configuration.Config | None:
-    """Returns the flags of a command line that names a data set, with those of the preset."""
-    names = {
-        "dataset_path",
-        *(a for a, name in definition.aliases.items() if name == "dataset_path"),
-    }
-    passed = {word.lstrip("-").partition("=")[0].replace("-", "_") for word in argv[1:]}
-    if not names & passed:
-        return None
-    config = configuration.parse(argv, definition)
-    return with_preset(config, load_feature_spec(config))
+def _print_help(definition: Definition, doc: str, argv: Sequence[str]) -> None:
+    """Prints the flags, with the values for the data set if the command line names one."""
+    rest = [word for word in argv if word not in _HELP]
+    names = {"dataset_path", *(a for a, to in definition.aliases.items() if to == "dataset_path")}
+    config = None
+    if names & {word.lstrip("-").partition("=")[0].replace("-", "_") for word in rest}:
+        config = configuration.parse(rest, definition)
+        config = with_preset(config, load_feature_spec(config))
+    print(doc.strip())
+    print(configuration.usage(definition, "--helpfull" in argv, config))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
