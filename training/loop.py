@@ -44,11 +44,8 @@ class TrainingLoop:
         self.recipe, self.data, self.goal = run.recipe, run.recipe.train, run.recipe.goal
         self.config, self.log = run.config, run.log
         self.evaluation = run.config.evaluation
-        self.world, self.folder = run.world, run.start.folder
-        self.position, self.total_steps = run.position, run.total_steps
+        self.run_context, self.folder, self.position = run, run.start.folder, run.position
         self.checkpoints, self.description, self.mlperf = checkpoints, description, mlperf
-
-        self.on_evaluation, self.log_notes = run.on_evaluation, run.log_notes
 
         self.trainer = self.recipe.make_trainer(run.device.loss_scale, run.world)
         if self.position.trainer:
@@ -56,7 +53,7 @@ class TrainingLoop:
         self.weights = training_weights(self.recipe)
         self.scales_loss = run.device.loss_scale != 1.0
 
-        warmup_steps = min(WARMUP_STEPS, max(0, self.total_steps - self.position.step) // 2)
+        warmup_steps = min(WARMUP_STEPS, max(0, run.total_steps - self.position.step) // 2)
         if self.evaluation.benchmark:
             warmup_steps = self.evaluation.warmup_batches
         self.epoch_log = EpochLog(run)
@@ -71,11 +68,11 @@ class TrainingLoop:
         self.schedule = make_schedule(run, keeps_best=self.best_folder is not None)
         self._elapsed_before_s = self.position.elapsed_s
         self._reported_step = self.position.trainer.get("seen_steps", self.position.step)
-        self._prepare(resumes_newest=run.start.is_newest)
+        self._prepare()
 
-    def _prepare(self, resumes_newest: bool) -> None:
+    def _prepare(self) -> None:
         """Logs notes, and brings state that other runs left up to date."""
-        note_schedule(self.config, self.log, self.total_steps)
+        note_schedule(self.config, self.log, self.schedule.total_steps)
         if "early_stopping" in self.config.explicit and self.best_folder is None:
             missing = "--save_checkpoint_path" if self.folder is None else "--keep_best"
             self.log.message(
@@ -84,10 +81,10 @@ class TrainingLoop:
         if self.folder is not None and self.position.step:
             # The run may resume before the best checkpoint, on other data, or without keeping the
             # best one; or the one before was killed before it set the link.
-            run_on_all_ranks(self.world, self._update_best_link)
+            run_on_all_ranks(self.run_context.world, self._update_best_link)
         if not self.position.has_reached(self.goal):
             self.position.goal_reached_s = None  # of another threshold
-        if resumes_newest and not self._due().evaluate:
+        if self.run_context.start.is_newest and not self._due().evaluate:
             self.checkpoints.saved_step = self.position.step
 
     def run(self) -> None:
@@ -199,10 +196,10 @@ class TrainingLoop:
         position, elapsed_s = self.position, self._elapsed_s()
         ends_epoch = position.row == self.data.num_samples
         self.epoch_log.log_evaluation(metrics, elapsed_s, seconds, ends_epoch)
-        self.log_notes(self._evaluator().notes)
+        self.run_context.log_notes(self._evaluator().notes)
         position.add_evaluation(self.goal, metrics, elapsed_s)
         self.mlperf.end_evaluation(metrics[self.goal.threshold_metric])
-        self.on_evaluation(metrics[self.goal.metric])
+        self.run_context.on_evaluation(metrics[self.goal.metric])
 
     def _measure(self) -> tuple[dict[str, float], float]:
         """Returns the metrics of an evaluation, none if a stop is requested, and its seconds."""
@@ -247,7 +244,7 @@ class TrainingLoop:
             self.log.message(f"--{goal.flag} {goal.threshold} was not reached")
         if self.schedule.patience_is_exhausted(position):
             self.log.message(
-                f"early stopping at step {position.step} of {self.total_steps}: "
+                f"early stopping at step {position.step} of {self.schedule.total_steps}: "
                 f"{self.evaluation.early_stopping} evaluations in a row without a "
                 f"{'lower' if goal.lower_is_better else 'higher'} {goal.metric}"
             )
@@ -300,6 +297,6 @@ class TrainingLoop:
             )
 
     def _update_best_link(self) -> None:
-        if self.world.is_chief and self.folder is not None:
+        if self.run_context.world.is_chief and self.folder is not None:
             best = self.position.best if self.best_folder else None
             self.folder.set_best(best.step if best else None)
