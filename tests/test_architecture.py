@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from config.sections.optimizer import OPTIMIZERS
 from recipes.registry import BY_NAME
 
 # package or root module -> packages and modules that it may import, in addition to itself.
@@ -443,12 +444,12 @@ def test_file_names(root):
 
 
 FAMILIES = ("recipes/ranking/", "recipes/sequential/", "recipes/collaborative/")
-NAMES = {"dlrm", "dcnv2", "sim", "ncf", "ranking", "sequential", "collaborative"}
+NAMES = {"dlrm", "dcnv2", "sim", "ncf", "ranking", "sequential", "collaborative", *OPTIMIZERS}
 
 
 def comparisons_of_recipes(tree: ast.Module) -> Iterator[int]:
-    """Yields lines that compare something with the name of a recipe or family, or with its object;
-    the types of models (`model_type`) have such names, too."""
+    """Yields lines that compare something with the name of a recipe, family or optimizer, or with
+    its object; the types of models (`model_type`) have such names, too."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare) and "model_type" not in ast.unparse(node):
             operands = [each for side in (node.left, *node.comparators) for each in ast.walk(side)]
@@ -459,11 +460,13 @@ def comparisons_of_recipes(tree: ast.Module) -> Iterator[int]:
 
 
 def test_comparisons_of_recipes(root):
-    """No other file compares names of recipes or families."""
+    """No other file compares names of recipes, families or optimizers."""
     lines = {
         file: list(comparisons_of_recipes(tree))
         for file, tree in product(root).items()
-        if not file.startswith((*FAMILIES, "nn/", "preproc/", "benchmarks/"))
+        if not file.startswith(
+            (*FAMILIES, "nn/", "preproc/", "benchmarks/", "distributed-embeddings/")
+        )
     }
     assert {file: numbers for file, numbers in lines.items() if numbers} == {}
 
@@ -476,6 +479,7 @@ def test_comparisons_of_recipes(root):
         "flags.flag_set in RANKING",
         "config.family is SEQUENTIAL",
         'x = 1 if family.name != "ncf" else 2',
+        'flags.optimizer == "adam"',
     ],
 )
 def test_comparison_of_a_recipe(source):
