@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from runtime.files.outputs import output_file
 from runtime.logs import plots
+from runtime.readable import text_table
 from training.state import RunContext
 
 if TYPE_CHECKING:
@@ -55,12 +56,11 @@ def report(run: RunContext, importances: Sequence[FeatureImportance]) -> None:
 
 def table(importances: Sequence[FeatureImportance]) -> list[str]:
     """Returns the lines of the table."""
-    width = max(len("feature"), *(len(importance.feature) for importance in importances))
-    lines = [f"{'feature':{width}}  {'AUC drop':>17}  {'log loss rise':>17}"]
-    for name, drop, drop_std, rise, rise_std in importances:
-        texts = (_change_text(drop, drop_std), _change_text(rise, rise_std))
-        lines.append(f"{name:{width}}  {texts[0]:>17}  {texts[1]:>17}")
-    return lines
+    rows = [
+        [name, _change_text(drop, drop_std), _change_text(rise, rise_std)]
+        for name, drop, drop_std, rise, rise_std in importances
+    ]
+    return text_table(["feature", "AUC drop", "log loss rise"], rows)
 
 
 def _change_text(mean: float, std: float) -> str:

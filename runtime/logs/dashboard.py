@@ -159,7 +159,7 @@ def _with_evaluations(records: Sequence[RunRecord]) -> list[list[RunRecord]]:
     as predictions, are left out."""
     folders = {Path(record.name): [record] for record in records}
     for path, (record, *_) in [*folders.items()]:
-        if path.parent in folders:
+        if path.parent in folders and path.suffix != ".json":  # not an earlier log of the folder
             del folders[path]
             folders[path.parent] += [record] if record.parameters.get("mode") == "eval" else []
     return [*folders.values()]

@@ -34,6 +34,7 @@ def test_evaluation_in_the_folder_of_its_training(run, tmp_path):
     assert read_run(folder).parameters["mode"] == "eval"
     assert main(["dashboard", str(tmp_path)]) == 0
     page = (tmp_path / "dashboard.html").read_text()
+    assert page.count('<td><a href="#run') == 2
     assert page.count("<details open") == 2 and "<summary>run/log-1.json" in page
 
 
