@@ -36,7 +36,7 @@ def labelled_requests(
     try:
         for batch in rows.dataset():
             real = np.flatnonzero(np.asarray(batch.weights).reshape(-1) > 0)[:left]
-            arrays = request_arrays(interface, batch.inputs)
+            arrays = request_arrays(trained, interface, batch.inputs)
             items = None
             if isinstance(batch.inputs, InteractionInputs):
                 items = np.asarray(batch.inputs.item)[real]

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from deployment.model.trained_model import TrainedModel
 from deployment.serving.interface import EMBEDDINGS, LOGITS, SCORES, Interface
-from recipes.registry import BY_NAME
 from runtime import checkpoint
 
 # Keras dtype policies of the dense part by `--precision`; weights stay float32.
@@ -86,13 +85,12 @@ def candidates_of(trained: TrainedModel) -> np.ndarray:
     return serving_of(trained).candidates(trained)
 
 
-def request_arrays(interface: Interface, inputs) -> dict[str, np.ndarray]:
+def request_arrays(trained: TrainedModel, interface: Interface, inputs) -> dict[str, np.ndarray]:
     """Converts the inputs of a loader's batch to the tensors of a request, [batch, *dims] by name.
 
     Rows with fewer ids than the feature's hotness are filled with -1.
     """
-    serving = import_module(BY_NAME[interface.recipe].family.serving)
-    arrays: dict[str, np.ndarray] = serving.arrays(interface, inputs)
+    arrays: dict[str, np.ndarray] = serving_of(trained).arrays(interface, inputs)
     return arrays
 
 

@@ -23,7 +23,7 @@ def requests(model):
     """The rows to evaluate on as one request."""
     trained = open_checkpoint(str(model.checkpoint))
     arrays = [
-        request_arrays(interface_of(trained), batch.inputs)
+        request_arrays(trained, interface_of(trained), batch.inputs)
         for batch in evaluation_rows(trained, 1000).dataset()
     ]
     return {name: np.concatenate([a[name] for a in arrays]) for name in arrays[0]}

@@ -15,7 +15,10 @@ from embedding_testing.fake_world import run_threads
 import main
 import recipes
 from dataloading.spec.feature_spec import FeatureSpec
+from deployment.client.evaluation_requests import labelled_requests
 from deployment.deploy import __main__ as deploy
+from deployment.model.served_model import interface_of
+from deployment.model.trained_model import evaluation_rows, open_checkpoint
 from deployment.predict import __main__ as predict
 from recipes.baseline import __main__ as baseline
 from recipes.registry import definition_of, path_of
@@ -71,6 +74,11 @@ def test_served_scores(trained, tmp_path, capsys):
     flags = [f"--model={repository}", f"--input={trained[0]}", "--mapping=test"]
     assert predict.main([*flags, f"--output={served}"]) == 0
     np.testing.assert_allclose(np.load(served), expected, rtol=1e-5)
+    described = open_checkpoint(str(trained[1]), recipe=OWN)
+    first = next(labelled_requests(described, evaluation_rows(described, 100)))
+    assert {name: array.shape for name, array in first.arrays.items()} == {
+        tensor.name: (100, *tensor.dims) for tensor in interface_of(described).inputs
+    }
     model = recipes.load_model(trained[1], recipe=OWN)
     assert model.recipe == "wide_deep"
     spec = FeatureSpec.from_yaml(trained[0] / "feature_spec.yaml")

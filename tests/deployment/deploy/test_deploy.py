@@ -51,7 +51,7 @@ def requests(model: TrainedFixture) -> tuple[dict[str, np.ndarray], np.ndarray]:
     trained = open_checkpoint(str(model.checkpoint))
     interface, result, labels = interface_of(trained), [], []
     for batch in evaluation_rows(trained, 10_000).dataset():
-        result.append(request_arrays(interface, batch.inputs))
+        result.append(request_arrays(trained, interface, batch.inputs))
         labels.append(batch.labels.numpy().ravel())
     arrays = {name: np.concatenate([part[name] for part in result]) for name in result[0]}
     return arrays, np.concatenate(labels)

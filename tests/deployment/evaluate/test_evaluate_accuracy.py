@@ -66,7 +66,7 @@ class Rows:
 @pytest.fixture
 def plain_requests(monkeypatch):
     monkeypatch.setattr(evaluation_requests, "interface_of", lambda trained: None)
-    ids = lambda _, inputs: {"ids": inputs.categorical[0]}  # noqa: E731
+    ids = lambda trained, interface, inputs: {"ids": inputs.categorical[0]}  # noqa: E731
     monkeypatch.setattr(evaluation_requests, "request_arrays", ids)
 
 

@@ -17,7 +17,7 @@ from tests.deployment.reference import looked_up, whole_tables
 def test_narrow_ids_of_loader(tmp_path):
     _, trained = untrained.make("dlrm", tmp_path)
     ids = tuple(np.int8(column) for column in ([[4]], [[1, 2, 3]], [[8]]))
-    arrays = request_arrays(interface_of(trained), Inputs(np.zeros((1, 2)), ids))
+    arrays = request_arrays(trained, interface_of(trained), Inputs(np.zeros((1, 2)), ids))
     assert arrays["categorical_features"].dtype == np.int64
     assert arrays["categorical_features"].tolist() == [[4, 1, 2, 3, 8]]
     assert arrays["numerical_features"].dtype == np.float32
@@ -43,7 +43,9 @@ def test_ids_of_rows_of_different_lengths(tmp_path):
     ragged = RaggedIds(np.array([7, 8, 9, 6], np.int32), np.array([0, 3, 3, 4], np.int32))
     one_each = np.array([[1], [2], [3]], np.int32)
     inputs = Inputs(np.zeros((3, 2), np.float32), (one_each, ragged, one_each))
-    assert request_arrays(interface_of(trained), inputs)["categorical_features"].tolist() == [
+    assert request_arrays(trained, interface_of(trained), inputs)[
+        "categorical_features"
+    ].tolist() == [
         [1, 7, 8, 9, 1],
         [2, -1, -1, -1, 2],
         [3, 6, -1, -1, 3],
