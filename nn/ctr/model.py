@@ -175,7 +175,7 @@ class CTRModel(StatefulDropoutModel):
             bottom = self.bottom_mlp(tf.cast(numerical, self.compute_dtype))
         if self.constant is not None:
             constant = tf.cast(self.constant, self.compute_dtype)
-            bottom = tf.repeat(constant[tf.newaxis], tf.shape(vectors)[0], axis=0)
+            bottom = tf.broadcast_to(constant, [tf.shape(vectors)[0], constant.shape[0]])
         if self.config.interaction == "cross":
             parts = [part for part in (bottom, vectors) if part is not None]
             crossed = self.interaction(tf.concat(parts, axis=1))
