@@ -28,7 +28,7 @@ from recipes.run_results import Result
 from runtime.cluster import launcher
 from runtime.files.predictions import read_predictions
 from runtime.logs import run_folder
-from runtime.tensorflow_start import prepare_tensorflow
+from runtime.tensorflow_start import import_tensorflow, prepare_tensorflow
 
 if TYPE_CHECKING:
     from recipes.loaded_model import LoadedModel
@@ -144,6 +144,7 @@ def load_model(
             f"{checkpoint!r}; a training that saved none has None as `Result.checkpoint`"
         )
     prepare_tensorflow()
+    import_tensorflow()
     from recipes.loaded_model import LoadedModel
 
     return LoadedModel(checkpoint, dataset_path, recipe)

@@ -27,6 +27,7 @@ from runtime.hardware import affinity, gpu
 from runtime.hardware import device as devices
 from runtime.hardware.device import Device
 from runtime.logs import rank_logs, run_folder
+from runtime.tensorflow_start import import_tensorflow
 from training import checkpoints, device_setup, mlperf_hook
 from training.failures import handle_failures, log_failure
 from training.loop import TrainingLoop
@@ -64,6 +65,7 @@ def execute(
     data = check_paths(config)
 
     # Ranks, and the device of each.
+    import_tensorflow()
     world, device = _connect(config)
 
     # Checkpoint to start from; flags, with its values and those of the preset.

@@ -1,14 +1,15 @@
-"""TensorFlow's variables: its log level and its oneDNN kernels."""
+"""TensorFlow's start: its log level, its oneDNN kernels, and an import without its log."""
 
 import os
 import platform
+import sys
+import tempfile
 
 
 def prepare_tensorflow() -> None:
     """Sets variables that TensorFlow reads when it is imported; those that are set stay.
 
-    - TF_CPP_MIN_LOG_LEVEL is 2. TensorFlow 2.16 and later print some lines in spite of it, when
-      they are imported, before their log has a level.
+    - TF_CPP_MIN_LOG_LEVEL is 2. See `import_tensorflow` for lines that are printed in spite of it.
     - TF_ENABLE_ONEDNN_OPTS is 1 on x86. TensorFlow's default is 1 from AVX512-VNNI on only.
       With AVX2, too, its kernels are faster, and its allocator keeps the memory of large tensors,
       which malloc returns to the system at every step.
@@ -16,3 +17,26 @@ def prepare_tensorflow() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if platform.machine() in ("x86_64", "AMD64"):
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+
+
+def import_tensorflow() -> None:
+    """Imports TensorFlow, whose log of the import is printed only if it fails.
+
+    TensorFlow 2.16 and later write lines on their oneDNN kernels to stderr before their log has a
+    level, also if these kernels are wanted.
+    """
+    if "tensorflow" in sys.modules:
+        return
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as log:
+        stderr = os.dup(2)
+        os.dup2(log.fileno(), 2)
+        try:
+            import tensorflow  # noqa: F401
+        except BaseException:
+            log.seek(0)
+            os.write(stderr, log.read())
+            raise
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)

@@ -93,8 +93,8 @@ def _print_models(flags: ClientOptions) -> None:
         names = [flags.model_name] if flags.model_name else client.ready_models()
     host, _, port = flags.url.rpartition(":")
     for name in names:
-        # Triton's HTTP is by default one port below its gRPC.
-        curl = f"curl http://{host}:{int(port) - 1}/v2/models/{name}/generate"
+        http = "8000" if port == "8001" else "HTTP_PORT"  # Triton's defaults
+        curl = f"curl http://{host}:{http}/v2/models/{name}/generate"
         with Client(flags.url, name) as client:
             print(_description(client.config(), curl if flags.describe else ""))
 

@@ -9,6 +9,7 @@ from deployment import nvidia_flags
 from deployment.deploy.deploy_options import parse
 from runtime.cli import exit_status
 from runtime.cluster.signals import interrupted_by_sigterm
+from runtime.tensorflow_start import import_tensorflow
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -17,6 +18,7 @@ def main(argv: list[str] | None = None) -> int:
     def work() -> None:
         options = parse(nvidia_flags.DEPLOY.translate(argv))
         # TensorFlow takes seconds to import: flags are checked first.
+        import_tensorflow()
         from deployment.deploy.deployer import deploy
 
         print(deploy(options))

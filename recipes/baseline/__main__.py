@@ -25,6 +25,7 @@ from recipes.baseline import comparison_table
 from recipes.baseline.comparison import BaselineRow
 from recipes.registry import BY_NAME
 from runtime.cli import exit_status
+from runtime.tensorflow_start import import_tensorflow
 
 MAX_ROWS = 2_000_000
 
@@ -109,6 +110,7 @@ def compare(
             rows.append(row)
             print(comparison_table.line(row, task), flush=True)
     if trained is not None:
+        import_tensorflow()
         from recipes.baseline.checkpoint import measure_checkpoint
 
         checkpoint = measure_checkpoint(trained, task.split)

@@ -61,13 +61,24 @@ class RunRecord:
     def metrics(self) -> dict[str, Any]:
         """Returns the values of the summary, or the last ones that were logged, by their labels.
 
-        Losses that the log has a second time, under NVIDIA's names, are left out.
+        Where the weights of the best evaluation are kept, those of an evaluation are of it. Losses
+        that the log has a second time, under NVIDIA's names, are left out.
         """
         values = self.summary
         if values is None:
             values = {name: points[max(points)] for name, points in self.series.items()}
+        if (step := self._kept_step()) is not None:
+            kept = {name: self.series.get(name, {}).get(step) for name in self.splits}
+            values = {**values, **{name: kept[name] for name in kept if kept[name] is not None}}
         repeated = _REPEATED if "log_loss" in values else ()
         return {self._label(name): values[name] for name in values if name not in repeated}
+
+    def _kept_step(self) -> int | None:
+        """Returns the step of the best evaluation if a complete training kept its weights."""
+        keeps = self.parameters.get("keep_best") or self.parameters.get("early_stopping")
+        summary = self.summary if keeps and self.summary else {}
+        steps = (n for n in summary if n.startswith("best_") and n.endswith("_step"))
+        return next((summary[name] for name in steps), None)
 
     def _label(self, name: str) -> str:
         """Returns the name of a value with its split, which is equal for all recipes."""

@@ -18,3 +18,16 @@ def test_variables(monkeypatch, name):
     monkeypatch.setenv(name, "0")
     prepare_tensorflow()
     assert os.environ[name] == "0"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_import(tmp_path, run_script, fails):
+    """The log of an import is shown only if it fails."""
+    module = "import os; os.write(2, b'noise\\n')" + ("; raise ImportError('no library')" * fails)
+    (tmp_path / "tensorflow.py").write_text(module)
+    program = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from runtime.tensorflow_start import import_tensorflow; import_tensorflow()"
+    )
+    done = run_script("-c", program)
+    assert ("noise" in done.stderr) == ("no library" in done.stderr) == fails

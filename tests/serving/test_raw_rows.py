@@ -169,9 +169,7 @@ def test_client_commands(server, trained_of_texts, expected, capsys):  # noqa: F
     text = capsys.readouterr().out
     assert "  column  price  number          required  " in text
     command, _, row = text.splitlines()[-1].strip().rpartition(" --data ")
-    assert command == f"curl http://127.0.0.1:{int(server.url.split(':')[1]) - 1}" + (
-        "/v2/models/shop_parts/generate"
-    )
+    assert command == "curl http://127.0.0.1:HTTP_PORT/v2/models/shop_parts/generate"
     assert posted(server, "shop_parts/generate", json.loads(row.strip("'")))[0] == 200
     path = trained_of_texts.data.parent / "raw/test.csv"
     assert client_main([*flags, "--rows", str(path)]) == 0

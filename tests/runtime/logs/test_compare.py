@@ -164,3 +164,13 @@ def test_command(runs, tmp_path, run_script, capsys):
         assert not (tmp_path / name).exists()
     assert main(["compare", str(tmp_path / "x")]) == 2
     assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_kept_weights(tmp_path):
+    """A training that keeps its best weights is compared by them."""
+    with RunLogger(tmp_path / "log.json", {"keep_best": True}) as log:
+        log.metadata("auc", split="validation")
+        for step, auc in {1: 0.8, 2: 0.7}.items():
+            log.log(step, {"auc": auc}, epoch=0)
+        log.summary({"auc": 0.7, "best_log_loss": 0.5, "best_log_loss_step": 1})
+    assert read_run(tmp_path).metrics()["auc (validation)"] == 0.8
