@@ -37,24 +37,25 @@ class TiedEvents:
     def of_items(self) -> str:
         """The order of the log if it follows from the items, for messages; or empty."""
         rules = (
-            ("ascend by item", self.ascending, self.pairs),
-            ("descend by item", self.pairs - self.ascending, self.pairs),
-            ("have the same order of items everywhere", self.predicted, self.predictable),
+            ("in ascending order", self.ascending, self.pairs),
+            ("in descending order", self.pairs - self.ascending, self.pairs),
+            ("in the same order everywhere", self.predicted, self.predictable),
         )
         for rule, count, num in rules:
             errors = (2 * count - num) / math.sqrt(max(num, 1))
             if count > _LEAST_SHARE * num and errors > _LEAST_ERRORS:
-                return f"{count / num:.0%} of {num:,} neighbours {rule}"
+                return f"{count / num:.0%} of {num:,} pairs of them have their items {rule}"
         return ""
 
     def finding(self) -> Finding:
         """Returns the check of the ties."""
         share = self.tied / max(self.events, 1)
-        order = "they keep the order of their rows"
+        order = "They keep the order of their rows"
         if self.of_items:
-            order = f"in the log, {self.of_items}; their order is a hash of --seed and their rows"
+            order = f"In the log, {self.of_items}, so that it is not that of time: they are"
+            order += " ordered by a hash of --seed and their rows"
         return _KIND.finding(
             NOTE if share >= _NOTED_SHARE else PASSED,
-            seen=f"{share:.1%} of the events share user and time with others: {order}",
-            remedy="a column of times with smaller units, if there is one",
+            seen=f"{share:.1%} of the events have the user and time of another one. {order}",
+            remedy="if the log has finer times, name that column",
         )

@@ -157,7 +157,7 @@ def test_part_files(tmp_path, named):
     flags = ["--input_format", "csv", "--interactions", path, "--min_events", 3]
     output = prepared(tmp_path, *flags)
     (finding,) = read_findings(output)
-    assert finding.seen.startswith("100.0% of the events share user and time")
+    assert finding.seen.startswith("100.0% of the events have the user and time")
     spec = FeatureSpec.from_yaml(output / "feature_spec.yaml")
     assert spec.num_samples("test") == 1
     assert [*(output / "events/item_id.bin").read_bytes()[::4]] == [1, 2, 3]

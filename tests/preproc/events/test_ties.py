@@ -44,10 +44,8 @@ def test_ties_by_hand(tmp_path):
     rows, tied = ordered(tmp_path, events)
     assert tied == TiedEvents(events=6, tied=3, pairs=1, ascending=0, predictable=0, predicted=0)
     assert [row["tie_order"] for row in rows] == [0, 2, 3, 4, 1, 5]
-    assert (
-        tied.finding().seen
-        == "50.0% of the events share user and time with others: they keep the order of their rows"
-    )
+    assert tied.finding().seen.startswith("50.0% of the events")
+    assert tied.finding().seen.endswith("They keep the order of their rows")
 
 
 @pytest.mark.parametrize("name", ["duckdb", SPARK])
@@ -56,9 +54,9 @@ def test_ties_by_hand(tmp_path):
     ("key", "words"),
     [
         (None, ""),
-        (lambda item: item, "100% of 350 neighbours ascend by item"),
-        (lambda item: -item, "100% of 350 neighbours descend by item"),
-        (lambda item: item * 7 % 23, "neighbours have the same order of items everywhere"),
+        (lambda item: item, "100% of 350 pairs of them have their items in ascending order"),
+        (lambda item: -item, "100% of 350 pairs of them have their items in descending order"),
+        (lambda item: item * 7 % 23, "their items in the same order everywhere"),
     ],
     ids=["drawn", "ascending", "descending", "by a property"],
 )
@@ -88,7 +86,7 @@ def test_level(num, level):
 
 
 def test_few_ties(tmp_path):
-    """Less than 26 neighbours, all ascending, may be chance."""
+    """Less than 26 pairs, all ascending, may be chance."""
     events = [(u, i, 7) for u in range(26) for i in (1, 2)]
     assert "ascend" in ordered(tmp_path, events)[1].of_items
     assert not ordered(tmp_path, events[:-2])[1].of_items
