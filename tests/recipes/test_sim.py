@@ -310,7 +310,7 @@ def test_checkpoint_without_loss_terms(rows):
 
 def test_notes_of_training_split():
     class Metrics:
-        picture = None
+        picture = add_metrics = None
 
         def __init__(self, notes):
             self.notes = notes

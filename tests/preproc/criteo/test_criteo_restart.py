@@ -23,7 +23,7 @@ NUM_STAGES = 3 + 1 + 2 * 26  # three days, the numerical features, two per colum
 KILLED_RUN = """
 import os, signal, sys
 from preproc.criteo import __main__
-from preproc.criteo.engines import duckdb_engine
+from preproc.criteo.engines import single_machine
 from preproc.criteo.output import binary_files
 from runtime.files import outputs, staging
 place, name, when, calls = eval(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
@@ -67,21 +67,21 @@ def finished_before(stderr):
 @pytest.mark.quick(
     "outputs.os-rename-*",
     "binary_files.ColumnFiles-create-*",
-    "duckdb_engine.CriteoDuckDBEngine-parse_day-*",
+    "single_machine.CriteoDuckDBEngine-parse_day-*",
 )
 @pytest.mark.parametrize(
     ("place", "name", "when", "calls", "num_finished"),
     [
-        ("duckdb_engine.CriteoDuckDBEngine", "parse_day", "before", 1, 0),
+        ("single_machine.CriteoDuckDBEngine", "parse_day", "before", 1, 0),
         ("staging.Staging", "_write_state", "before", 1, 0),
         ("binary_files.ColumnFiles", "write_at", "after", 2, 3),
-        ("duckdb_engine.CriteoDuckDBEngine", "_count_values", "after", 1, 4),
+        ("single_machine.CriteoDuckDBEngine", "_count_values", "after", 1, 4),
         ("binary_files.ColumnFiles", "create", "after", 9, 4 + 26 + 6),
         ("staging.Staging", "publish", "before", 1, NUM_STAGES),
         ("outputs.os", "rename", "before", 1, NUM_STAGES),
         ("staging.Staging", "_write_state", "after", 1, 1),
         ("staging.Staging", "_write_state", "after", 30, 30),
-        ("duckdb_engine.CriteoDuckDBEngine", "_keep_rows", "before", 3, 2),
+        ("single_machine.CriteoDuckDBEngine", "_keep_rows", "before", 3, 2),
     ],
 )
 def test_restart_after_kill(raw, expected, tmp_path, capfd, place, name, when, calls, num_finished):
