@@ -79,7 +79,7 @@ def test_real_ratings(ratings, runs):
     for name in ("hr@10", "ndcg@10"):
         # One user's place of 610 may turn on the last bit of a score.
         assert two[name] == pytest.approx(one[name], abs=2 / 610)
-    assert two["validation_loss"] == pytest.approx(one["validation_loss"], rel=1e-4)
+    assert two["test_loss"] == pytest.approx(one["test_loss"], rel=1e-4)
     assert two["steps"] == one["steps"]
     by_one, by_two = summaries(runs, "test")
     assert by_two["hr@10"] == by_one["hr@10"] == one["best_accuracy"]
@@ -94,7 +94,7 @@ def test_all_weights(runs):
     for name, array in expected.items():
         np.testing.assert_allclose(actual[name], array, rtol=1e-3, atol=1e-6, err_msg=name)
     one, two = summaries(runs, "weights")
-    for name in ("hr@3", "ndcg@3", "validation_loss"):
+    for name in ("hr@3", "ndcg@3", "test_loss"):
         assert two[name] == pytest.approx(one[name], abs=1e-4)
 
 
