@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 
 import ibis
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataloading.spec.data_set_files import METADATA
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TRAIN, FeatureSpec
 from preproc.checks.drift import moved_columns
-from preproc.checks.one_class import one_class
+from preproc.checks.one_class import one_class, sorted_by_label
 from preproc.checks.repeated_rows import repeated_rows
 from preproc.checks.report import Finding
 from preproc.checks.telling_columns import SAMPLE_ROWS, telling_columns
@@ -57,17 +58,22 @@ def check_listed(spec: RawSpec, raw: RawTables) -> list[Finding]:
 def check_classes(
     written: FeatureSpec, encoder: Encoder, request: SplitRequest | None
 ) -> list[Finding]:
-    """Returns which splits of clicks have labels of one class only."""
+    """Returns which splits of clicks have labels of one class only, and whether rows that are not
+    divided are sorted by label."""
     own = written.metadata[METADATA]
     divided_by = ""
     if request is not None:
         divided_by = "split" if request.column is None else "split_by_time"
-    return [
-        check
-        for label in encoder.features
-        if isinstance(label, Label)
-        for check in one_class(own["rows"], own.get("click_rate", {}), label, divided_by)
-    ]
+    checks = list[Finding]()
+    for label in encoder.features:
+        rates = own.get("click_rate", {}) if isinstance(label, Label) else {}
+        checks += one_class(own["rows"], rates, label, divided_by) if rates else []
+        if rates and [*written.source_spec] == [TRAIN]:
+            (chunk,) = (c for c in written.source_spec[TRAIN] if label.name in c.features)
+            dtype, files = written.dtype(label.name), chunk.files
+            parts = [np.fromfile(written.base_directory / file, dtype) for file in files]
+            checks.append(sorted_by_label(np.concatenate(parts), label))
+    return checks
 
 
 def _repetitions(spec: RawSpec, raw: RawTables, request: SplitRequest | None) -> list[Finding]:

@@ -300,3 +300,16 @@ def test_remedies_of_near_numbers(tmp_path, capsys):
     path.write_text(path.read_text().replace("price", "user_id"))
     assert run(path, *flags, output=tmp_path / "c") == 0
     assert spec_of(tmp_path / "c").channel_spec["categorical"] == ("user_id",)
+
+
+def test_rows_sorted_by_label(tmp_path, capsys):
+    """A warning names the flag that divides the rows, which helps."""
+    path = tmp_path / "a.csv"
+    rows = [f"{number % 7 / 3:.2f},{int(number >= 380)}" for number in range(400)]
+    path.write_text("\n".join(["price,bought", *rows]) + "\n")
+    assert run(path, "--label=bought", output=tmp_path / "sorted") == 0
+    text = capsys.readouterr().out
+    assert "warning: share of bought=1 in the last tenth of the rows 0.5000, before 0.0000" in text
+    flags = re.search(r"--split \S+", text)[0].split()
+    assert run(path, "--label=bought", *flags, output=tmp_path / "divided") == 0
+    assert "warning" not in capsys.readouterr().out
