@@ -1,6 +1,5 @@
 """Log of a run, opened from its flags, and its lines at the start."""
 
-import itertools
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -129,12 +128,9 @@ def _start_block(run: RunContext) -> str:
         "preset": config.preset_note.removeprefix("preset "),
         "log": str(run.log.path),
     }
-    lines = (
-        textwrap.wrap(f"{name:7} {text}", 118, subsequent_indent=" " * 8, break_on_hyphens=False)
-        for name, text in texts.items()
-        if text
-    )
-    return "\n".join(itertools.chain(*lines))
+    preset = textwrap.wrap(texts["preset"], 110, break_on_hyphens=False)
+    texts["preset"] = f"\n{'':8}".join(preset)
+    return "\n".join(f"{name:7} {text}" for name, text in texts.items() if text)
 
 
 def _listed(values: Mapping[str, Any]) -> str:
