@@ -165,6 +165,6 @@ class MachineOptions(CommandOptions):
             raise ValueError(f"--temp_dir {self.temp_dir} is not a folder; create it first")
 
     def engine_settings(self) -> dict:
-        """Returns keyword arguments of `preproc.engines.engine.open_engine`."""
+        """Returns keyword arguments of `preproc.engines.open_engine.open_engine`."""
         names = ("memory_limit_bytes", "threads", "master", "spark_conf")
         return {name: getattr(self, name) for name in names}

@@ -4,6 +4,7 @@
 functions after it are its phases, in their order. The steps are in `training/loop.py`.
 """
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -69,42 +70,36 @@ def execute(
     world, device = _connect(config)
 
     # Checkpoint to start from; flags, with its values and those of the preset.
-    request = checkpoints.start_request(config)
-    start = find(request, world, config.distribution.rank_timeout_s)
-    try:
+    timeout_s = config.distribution.rank_timeout_s
+    start = find(checkpoints.start_request(config), world, timeout_s)
+    with contextlib.ExitStack() as stack:
+        stack.callback(start.release)
         config, data, saved, changed = _adopt_flags(config, data, start, world)
         binding_note = affinity.bind(config.device.affinity, world, device.gpu)
 
         # Data, model, loss and optimizers; weights and position of the checkpoint.
         recipe, notes = _build_recipe(config, data, start, saved, world, device)
-        pretrained = None
-        if recipe.pretrained is not None:
-            pretrained = "not read: the training resumes" if start.resumes else recipe.pretrained()
+        pretrained = _set_pretrained(recipe, start)
         position = checkpoints.position_of(start, saved, recipe.goal, data)
         total_steps = _count_steps(config, recipe, position)
-        trained_metrics = checkpoints.metrics_of_training(config, saved)
 
         # Folder and log of the run; the mode.
-        with (
-            run_folder.open_run_dir(
-                config.logs.run_dir, _names_of_folder(config, recipe, start, saved), world
-            ) as run_dir,
-            run_on_all_ranks(
-                world, lambda: open_log(config, recipe, run_dir, world, total_steps, position.step)
-            ) as log,
-        ):
-            run = RunContext(
-                *(config, recipe, device, world, log, run_dir),
-                *(start, position, total_steps, data, catches_signals, on_evaluation),
-                trained_metrics=trained_metrics,
-            )
-            for text in start_lines(run, [binding_note, *notes], pretrained, saved, changed):
-                log.message(text)
-            with log_failure(run):
-                summary = train(run) if config.run.mode == "train" else MODES[config.run.mode](run)
-                summary, plots = finish(run, summary)
-    finally:
-        start.release()
+        names = _names_of_folder(config, recipe, start, saved)
+        folder = run_folder.open_run_dir(config.logs.run_dir, names, world)
+        run_dir, step = stack.enter_context(folder), position.step
+        log = run_on_all_ranks(
+            world, lambda: open_log(config, recipe, run_dir, world, total_steps, step)
+        )
+        run = RunContext(
+            *(config, recipe, device, world, stack.enter_context(log), run_dir),
+            *(start, position, total_steps, data, catches_signals, on_evaluation),
+            trained_metrics=checkpoints.metrics_of_training(config, saved),
+        )
+        for text in start_lines(run, [binding_note, *notes], pretrained, saved, changed):
+            log.message(text)
+        with log_failure(run):
+            summary = train(run) if config.run.mode == "train" else MODES[config.run.mode](run)
+            summary, plots = finish(run, summary)
     return result_of(run, summary, plots)
 
 
@@ -230,6 +225,13 @@ def _build_recipe(
             world, lambda: checkpoints.restore(start, recipe, world, spec, description)
         )
     return recipe, notes
+
+
+def _set_pretrained(recipe: Recipe, start: Start) -> str | None:
+    """Sets the weights that come from other models; returns their description, None without any."""
+    if recipe.pretrained is None:
+        return None
+    return "not read: the training resumes" if start.resumes else recipe.pretrained()
 
 
 def _count_steps(config: Config, recipe: Recipe, position: Position) -> int | None:

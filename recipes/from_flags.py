@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     from dataloading.keys.kept_columns import KeptColumns
     from nn.metrics.group_metrics import Grouping
+    from nn.metrics.held_out_ranking import HeldOutRanking
+    from recipes.recommendation import Recommendation
 
 ASSUMED_DEVICE_MEMORY_GB = 80  # of --plan_only: NVIDIA's A100 and H100 of that size
 
@@ -290,6 +293,22 @@ def kept_columns(
     if config.data.dataset_type == "synthetic":
         return keys.generated_columns(spec, split, features, config.run.seed or 0)
     return keys.stored_columns(spec, split, features, decoders(spec, features))
+
+
+def rankings(
+    module: str, config: Config, spec: FeatureSpec, model: Any, world: World
+) -> tuple[Recommendation | None, Sequence[HeldOutRanking]]:
+    """Returns the recommendations of `--mode recommend`, and the rankings of `--mode eval`.
+
+    Args:
+        module: of the family, which has `recommendation` and `held_out_rankings`.
+    """
+    if config.run.mode not in ("eval", "recommend"):
+        return None, ()
+    own = importlib.import_module(module)  # with TensorFlow
+    if config.run.mode == "recommend":
+        return own.recommendation(config, spec, model, world), ()
+    return None, own.held_out_rankings(config, spec, model, world)
 
 
 def evaluation_split(split: str, mode: str, spec: fs.FeatureSpec) -> str:

@@ -21,7 +21,7 @@ def definition_of(recipe: str | Definition) -> Definition:
     """Returns a recipe by its name, or by module and name of its definition, "wide_deep:WIDE_DEEP".
 
     Raises:
-        ValueError: there is no such recipe, or the module cannot be imported.
+        ValueError: the recipe is unknown, or the module cannot be imported.
     """
     if isinstance(recipe, Definition):
         return recipe

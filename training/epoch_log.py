@@ -37,8 +37,7 @@ def result_columns(run: RunContext, summary: Mapping[str, Any]) -> dict[str, Map
 def result_notes(run: RunContext, summary: Mapping[str, Any]) -> Iterator[str]:
     """Yields a note if the probabilities of the model that is kept are of no use."""
     entropy = "normalized_entropy"
-    keeps_best = run.config.checkpoint.keep_best or run.config.evaluation.early_stopping
-    metrics = run.position.best_metrics if keeps_best else {}
+    metrics = run.position.best_metrics if run.keeps_best else {}
     value = {**summary, **metrics}.get(entropy, 0.0)
     if value > 1 and run.config.optimizer.training_loss == "log_loss":
         yield (

@@ -61,10 +61,7 @@ class TrainingLoop:
         self.timer = StepTimer(warmup_steps, epochs=times_epochs)
         self._profile, self._profiles = run.run_dir / "profile", False
 
-        keeps_best = self.config.checkpoint.keep_best
-        if keeps_best is None:
-            keeps_best = bool(self.evaluation.early_stopping) or self.recipe.keeps_best
-        self.best_folder = self.folder if keeps_best else None
+        self.best_folder = self.folder if run.keeps_best else None
         self.schedule = make_schedule(run, keeps_best=self.best_folder is not None)
         self._elapsed_before_s = self.position.elapsed_s
         self._reported_step = self.position.trainer.get("seen_steps", self.position.step)

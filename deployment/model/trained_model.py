@@ -28,7 +28,7 @@ class TrainedModel:
     Attributes:
         path: checkpoint.
         index: its description, and the location of each weight; None for samples without a
-            checkpoint (`data_set.described`).
+            checkpoint (`evaluated_samples.described`).
         config: flags of the training, with `--mode eval`.
         spec: feature spec of the data set; that of the checkpoint where the data set is gone.
         shape: `CTRConfig`, `SequenceModelConfig` or `NCFConfig`; None of a model of one's own.

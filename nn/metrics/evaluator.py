@@ -78,6 +78,24 @@ class DatasetEvaluator:
         self._added += metrics
         self._scorer = Scorer(self._model, self._added)
 
+    def _start_added(self) -> None:
+        for metric in self._added:
+            metric.start(self._world)
+
+    def _add(self, groups: Sequence[Any], labels: Any, logits: Any, weights: Any) -> None:
+        """Adds a batch to the added metrics; groups: for each, see `Metric.group_of`."""
+        for metric, own in zip(self._added, groups, strict=True):
+            metric.add(own, labels, logits, weights)
+
+    def _added_values(self) -> dict[str, float]:
+        """Returns the values of the added metrics; collective."""
+        return {name: v for metric in self._added for name, v in metric.result().items()}
+
+    def _set_notes(self, notes: Mapping[str, str]) -> None:
+        """Sets these notes and those of the added metrics."""
+        parts = (notes, *(metric.notes for metric in self._added))
+        self.notes = {kind: note for part in parts for kind, note in part.items()}
+
     @property
     def added_names(self) -> tuple[str, ...]:
         """Names of the values of added metrics."""
@@ -158,21 +176,18 @@ class ClickEvaluator(DatasetEvaluator):
         self._curve = None
         metrics = make_metrics(self._auc_thresholds, self._world)
         metrics.calibration = Calibration()
-        for metric in self._added:
-            metric.start(self._world)
+        self._start_added()
         iterator = iter(self.dataset.dataset())
         for _ in range(self.num_batches):
             if stopped():
                 return
             labels, logits, weights, groups = self._scorer.score_next(iterator)
             metrics.update(labels, logits, weights)
-            for metric, own in zip(self._added, groups, strict=True):
-                metric.add(own, labels, logits, weights)
-        scores = metrics.result()
-        added = {name: v for metric in self._added for name, v in metric.result().items()}
+            self._add(groups, labels, logits, weights)
+        scores, added = metrics.result(), self._added_values()
         self.calibration = metrics.calibration.over(self._world)
         self._curve = metrics.roc_curve()  # now: it is collective, and the chief draws alone
-        self.notes = {k: v for part in (scores, *self._added) for k, v in part.notes.items()}
+        self._set_notes(scores.notes)
         for name in ("auc", "log_loss", "normalized_entropy", "pr_auc", "calibration"):
             yield name, getattr(scores, name)
         yield from added.items()

@@ -52,8 +52,7 @@ class HitRateEvaluator(DatasetEvaluator):
         losses = BinnedMetrics(2, self._world)
         counts = np.zeros([2, length], np.int64)  # of the model, and by popularity
         waiting = None
-        for metric in self._added:
-            metric.start(self._world)
+        self._start_added()
         for batch in self.dataset.dataset():
             if stopped():
                 return
@@ -63,22 +62,21 @@ class HitRateEvaluator(DatasetEvaluator):
             waiting = batch, logits
             weights = np.float32(batch.weights.numpy() > 0)
             losses.update(batch.labels, logits, weights)
-            for metric in self._added:
-                metric.add(metric.group_of(batch.inputs), batch.labels, logits, weights)
+            groups = [metric.group_of(batch.inputs) for metric in self._added]
+            self._add(groups, batch.labels, logits, weights)
         counts += self._counts(waiting, length)
-        log_loss = losses.result().log_loss
+        log_loss, added = losses.result().log_loss, self._added_values()
         if self._world.size > 1:
             (counts,) = self._world.all_reduce([counts], "sum", "ranking.counts")
             counts = np.asarray(counts)
         name, value = f"hr@{self._k}", hit_rate(counts[0], self._k)
-        self.notes = ranking_notes(name, value, int(counts[0].sum()), self._k, length)
+        self._set_notes(ranking_notes(name, value, int(counts[0].sum()), self._k, length))
         for name, metric in (("hr", hit_rate), ("ndcg", ndcg)):
             yield f"{name}@{self._k}", metric(counts[0], self._k)
             if self._popularity is not None:
                 yield f"{name}@{self._k}_popularity", metric(counts[1], self._k)
         yield "log_loss", log_loss
-        for metric in self._added:
-            yield from metric.result().items()
+        yield from added.items()
 
     def _counts(self, scored, length: int) -> np.ndarray:
         """Counts the candidate lists of (batch, logits) by the position of their positive, [2,

@@ -64,15 +64,16 @@ def check_classes(
     divided_by = ""
     if request is not None:
         divided_by = "split" if request.column is None else "split_by_time"
-    checks = list[Finding]()
-    for label in encoder.features:
-        rates = own.get("click_rate", {}) if isinstance(label, Label) else {}
-        checks += one_class(own["rows"], rates, label, divided_by) if rates else []
-        if rates and [*written.source_spec] == [TRAIN]:
-            (chunk,) = (c for c in written.source_spec[TRAIN] if label.name in c.features)
-            dtype, files = written.dtype(label.name), chunk.files
-            parts = [np.fromfile(written.base_directory / file, dtype) for file in files]
-            checks.append(sorted_by_label(np.concatenate(parts), label))
+    label = next((f for f in encoder.features if isinstance(f, Label)), None)
+    rates = own.get("click_rate")
+    if label is None or not rates:
+        return []
+    checks = one_class(own["rows"], rates, label, divided_by)
+    if [*written.source_spec] == [TRAIN]:
+        (chunk,) = (c for c in written.source_spec[TRAIN] if label.name in c.features)
+        dtype, files = written.dtype(label.name), chunk.files
+        parts = [np.fromfile(written.base_directory / file, dtype) for file in files]
+        checks.append(sorted_by_label(np.concatenate(parts), label))
     return checks
 
 

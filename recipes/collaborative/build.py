@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from dataloading.interactions.candidates import CandidateDataset
     from dataloading.interactions.sampled import SampledInteractions
-    from nn.metrics.held_out_ranking import HeldOutRanking
-    from recipes.recommendation import Recommendation
 
 # Seed of negatives that are drawn for an evaluation: equal in all runs, so that models can be
 # compared.
@@ -52,7 +50,9 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
     shape = model.config
     reads_samples = not batch_sizes and config.run.mode != "recommend"
     train, valid = open_data(config, spec, world) if reads_samples else (None, None)
-    recommendation, rankings = _rankings(config, spec, model, world)
+    recommendation, rankings = from_flags.rankings(
+        "recipes.collaborative.rankings", config, spec, model, world
+    )
     evaluator, names = None, [f"{metric}@{flags.topk}" for metric in ("hr", "ndcg")]
     if valid and config.run.mode != "predict":
         evaluator = HitRateEvaluator(model, valid, flags.topk, world, _popularity(config, spec))
@@ -93,19 +93,6 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         recommendation=recommendation,
         rankings=rankings,
     )
-
-
-def _rankings(
-    config: Config, spec: fs.FeatureSpec, model: Any, world: World
-) -> tuple[Recommendation | None, Sequence[HeldOutRanking]]:
-    """Returns the recommendations of `--mode recommend`, and the rankings of `--mode eval`."""
-    if config.run.mode not in ("eval", "recommend"):
-        return None, ()
-    from recipes.collaborative import rankings
-
-    if config.run.mode == "recommend":
-        return rankings.recommendation(config, spec, model, world), ()
-    return None, rankings.held_out_rankings(config, spec, model, world)
 
 
 def _popularity(config: Config, spec: fs.FeatureSpec) -> NDArray[np.int64] | None:

@@ -56,7 +56,7 @@ def held_out_rankings(
     Raises:
         ValueError: the data set has no split `train`, or a file of a split does not fit.
     """
-    if not (config.run.mode == "eval" and config.recommendation.full_ranking):
+    if not config.recommendation.full_ranking:
         return []
     split = from_flags.evaluation_split(config.data.eval_mapping, config.run.mode, spec)
     (item,) = spec.channel(fs.ITEM_CHANNEL)
@@ -71,7 +71,7 @@ def held_out_rankings(
             num_users=len(users),
             block=users_per_block(len(items.ids), MAX_USERS),
             logits=lambda numbers: search.logits(users[numbers].astype(np.int32)),
-            popularity=lambda numbers: np.tile(popularity, [len(numbers), 1]),
+            popularity=lambda numbers: np.broadcast_to(popularity, [len(numbers), len(popularity)]),
             held_out=SeenItems(keys, len(items), users, items.ids),
             left_out=SeenItems(positive_keys(spec, (fs.TRAIN,)), len(items), users, items.ids),
             world=world,

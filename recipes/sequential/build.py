@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from distributed_embeddings.collectives import World
@@ -27,10 +27,7 @@ from runtime.hardware.device import Device
 if TYPE_CHECKING:
     from dataloading.histories.dataset import SequenceDataset
     from nn.metrics.group_metrics import Grouping
-    from nn.metrics.held_out_ranking import HeldOutRanking
-    from nn.sequence.model import SequenceModel
     from nn.sequence.sizes import SequenceModelConfig
-    from recipes.recommendation import Recommendation
 
 # Bytes that forward and backward pass of DIEN's block keep per number of a sample's history: 0.41
 # MiB per sample were measured with 100 steps of 32 numbers.
@@ -53,7 +50,9 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
     shape = model.config
     optimizer, is_nvidia = optimizer_config(config), shape.variant == NVIDIA
     train, valid, evaluated_train = None, None, None
-    recommendation, rankings = _rankings(config, spec, model, world)
+    recommendation, rankings = from_flags.rankings(
+        "recipes.sequential.rankings", config, spec, model, world
+    )
     if config.run.mode != "recommend":
         train, valid, evaluated_train = open_data(config, spec, world)
     evaluator: Evaluator | None = None
@@ -100,19 +99,6 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
         recommendation=recommendation,
         rankings=rankings,
     )
-
-
-def _rankings(
-    config: Config, spec: fs.FeatureSpec, model: SequenceModel, world: World
-) -> tuple[Recommendation | None, Sequence[HeldOutRanking]]:
-    """Returns the recommendations of `--mode recommend`, and the rankings of `--mode eval`."""
-    if config.run.mode not in ("eval", "recommend"):
-        return None, ()
-    from recipes.sequential import rankings
-
-    if config.run.mode == "recommend":
-        return rankings.recommendation(config, spec, model, world), ()
-    return None, rankings.held_out_rankings(config, spec, model, world)
 
 
 def _grouping(config: Config, spec: fs.FeatureSpec) -> Grouping | None:

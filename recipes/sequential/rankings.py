@@ -118,7 +118,7 @@ def held_out_rankings(
         TooFewUnseen: a user has too few other items.
     """
     flags, rankings = config.recommendation, list[HeldOutRanking]()
-    if config.run.mode != "eval" or not (flags.full_ranking or flags.valid_negative):
+    if not (flags.full_ranking or flags.valid_negative):
         return rankings
     split = from_flags.evaluation_split(config.data.eval_mapping, config.run.mode, spec)
     samples, users, items = positive_samples(spec, split)
@@ -154,7 +154,9 @@ def held_out_rankings(
                 prefix="full_",
                 block=users_per_block(len(catalogue.ids), MAX_USERS),
                 logits=lambda numbers: search.logits(scorer.histories(samples[numbers])),
-                popularity=lambda numbers: np.tile(catalogue.clicks, [len(numbers), 1]),
+                popularity=lambda numbers: np.broadcast_to(
+                    catalogue.clicks, [len(numbers), len(catalogue.clicks)]
+                ),
                 held_out=lambda numbers: Pairs(np.arange(len(numbers)), places[numbers]),
                 left_out=SeenItems(catalogue.keys((fs.TRAIN,)), num_items, users, catalogue.ids),
                 **common,

@@ -75,7 +75,8 @@ class RunRecord:
 
     def _kept_step(self) -> int | None:
         """Returns the step of the best evaluation if a complete training kept its weights."""
-        keeps = self.parameters.get("keep_best") or self.parameters.get("early_stopping")
+        keeps, patience = map(self.parameters.get, ("keep_best", "early_stopping"))
+        keeps = patience if keeps is None else keeps
         summary = self.summary if keeps and self.summary else {}
         steps = (n for n in summary if n.startswith("best_") and n.endswith("_step"))
         return next((summary[name] for name in steps), None)

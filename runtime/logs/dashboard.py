@@ -35,7 +35,7 @@ _FLAGS = ("recipe", "mode")  # that the overview has
 _NOTHING = object()
 # Runs whose curves are in one picture: more are hard to distinguish.
 _MAX_COMPARED = 8
-_PICTURE_BYTES = 700_000  # of a page; a page of 20 runs has at most 1 MB
+_PICTURE_BYTES = 700_000  # of a page
 _WIDTH = 1280  # of a picture, in pixels
 _STYLE = """
 :root { color-scheme: light dark; --line: #8885; --quiet: #888 }
@@ -140,7 +140,7 @@ def _overview(records: Sequence[RunRecord], folder: Path, sort: str | None) -> s
     label = find_label(first, sort or "") or find_label(first, "")
     order = order_by(label, metrics) if label else range(len(rows))
     rows, metrics = [rows[i] for i in order], [metrics[i] for i in order]
-    lines = []
+    lines, best = [], {label: best_of(label, metrics) for label in labels}
     for number, row in enumerate(rows):
         parameters = row[0].parameters
         state = "" if row[0].summary is not None else " (without summary)"
@@ -148,8 +148,7 @@ def _overview(records: Sequence[RunRecord], folder: Path, sort: str | None) -> s
         cells += [escape(str(parameters.get(name, "-"))) for name in _FLAGS]
         for label in labels:
             text = next((t for record in row if (t := record.text(label)) != "-"), "-")
-            is_best = number in best_of(label, metrics)
-            cells.append(f"<b>{escape(text)}</b>" if is_best else escape(text))
+            cells.append(f"<b>{escape(text)}</b>" if number in best[label] else escape(text))
         lines.append([*cells, escape(row[0].start)])
     return _table(["run", *_FLAGS, *map(escape, labels), "start"], lines)
 

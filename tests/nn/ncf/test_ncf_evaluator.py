@@ -11,6 +11,7 @@ from embedding_testing.fake_world import run_threads
 from dataloading.pipeline.batch import Batch, InteractionInputs
 from dataloading.pipeline.shuffle import share_of_rank
 from nn.metrics.classification import NonFiniteScores
+from nn.metrics.metric import Metric
 from nn.ncf.candidate_evaluator import HitRateEvaluator
 from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
 
@@ -129,6 +130,13 @@ def test_metrics_against_slow_count(k):
     assert list(evaluator.notes.values()) == ([note] if k >= 12 else [])
 
 
+class ShareOfPositives(Metric):
+    names, notes = ("share",), {"own": "a remark"}
+
+    def sums(self, groups, labels, logits):
+        return {"share": (labels.sum(), len(labels))}
+
+
 @pytest.mark.parametrize("num_lists", [150, 81, 1])  # 81: the last batch is of one candidate list
 @pytest.mark.parametrize("size", [2, 3])
 def test_cluster_against_one_rank(size, num_lists):
@@ -138,11 +146,13 @@ def test_cluster_against_one_rank(size, num_lists):
     def run(world):
         dataset = batches(lists, 40, world.rank, world.size)
         evaluator = HitRateEvaluator(score_is_user, dataset, 4, world)
+        evaluator.add_metrics([ShareOfPositives()])
         results = evaluator.evaluate()
         actual = dict([next(results)])  # all communication is over by now
         calls = list(world.calls)
         actual |= dict(results)
         assert evaluator.picture(actual) is None and world.calls == calls
+        assert evaluator.notes["own"] == "a remark" and actual["share"] == pytest.approx(1 / 12)
         return actual
 
     results = run_threads(size, run)

@@ -166,11 +166,19 @@ def test_command(runs, tmp_path, run_script, capsys):
     assert capsys.readouterr().err.startswith("error: ")
 
 
-def test_kept_weights(tmp_path):
+@pytest.mark.parametrize(
+    ("flags", "kept"),
+    [
+        ({"keep_best": True}, 0.8),
+        ({"keep_best": None, "early_stopping": 4}, 0.8),
+        ({"keep_best": False, "early_stopping": 4}, 0.7),
+    ],
+)
+def test_kept_weights(tmp_path, flags, kept):
     """A training that keeps its best weights is compared by them."""
-    with RunLogger(tmp_path / "log.json", {"keep_best": True}) as log:
+    with RunLogger(tmp_path / "log.json", flags) as log:
         log.metadata("auc", split="validation")
         for step, auc in {1: 0.8, 2: 0.7}.items():
             log.log(step, {"auc": auc}, epoch=0)
         log.summary({"auc": 0.7, "best_log_loss": 0.5, "best_log_loss_step": 1})
-    assert read_run(tmp_path).metrics()["auc (validation)"] == 0.8
+    assert read_run(tmp_path).metrics()["auc (validation)"] == kept
