@@ -6,6 +6,7 @@ The layers of the package and Keras' own `Embedding` layers train with a tape an
 in a compiled function; the toolkit's trainer takes part where it has the optimizer.
 """
 
+import dataclasses
 import functools
 import itertools
 import sys
@@ -17,22 +18,19 @@ import distributed_embeddings as dmp
 import tensorflow as tf
 from distributed_embeddings.keras import keras
 
-import config as configuration
 from benchmarks.embedding_bag import workload
-from benchmarks.embedding_bag.ours import BagModel, loss_with_gradient
+from benchmarks.embedding_bag.ours import BagModel, BagTraining, loss_with_gradient
 from benchmarks.harness import result_page, training, worker
 from benchmarks.harness.tensorflow_training import batches_of, recipe_side
 from benchmarks.harness.training import Case, Side
 from benchmarks.harness.worker import Started
 from config.flag import flag
-from nn.optim.optimizers import create_optimizers
-from nn.train.trainer import Trainer
 
 MODULE = "embedding_bag.keras_tables"
 PACKAGE = Side("package's layers", MODULE, (("layers", "package"),))
 KERAS = Side("Keras' layers", MODULE, (("layers", "keras"),))
 TRAINER = Side("toolkit's trainer", MODULE, (("layers", "trainer"),))
-RATE, EPSILON, ACCUMULATOR = 0.01, 1e-7, 0.1
+RATE, EPSILON, ACCUMULATOR = workload.LEARNING_RATE, 1e-7, 0.1  # Keras' defaults
 _new, _legacy = keras.optimizers, keras.optimizers.legacy
 # Makes an optimizer; its name in the toolkit.
 OPTIMIZERS = {
@@ -68,6 +66,9 @@ class KerasOptions(training.TrainingOptions):
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = result_page.parse(KerasOptions, argv, MODULE, __doc__, rounds=5)
+    if args.quick:
+        small = {"rows": 500, "dim": 16, "rounds": 2, "steps": 1, "warmup_steps": 1}
+        args = dataclasses.replace(args, **small)
     cases, sizes = [], {}
     for optimizer, hotness in itertools.product(args.optimizers, args.hotness):
         batch_size = BATCH_SIZES[hotness]
@@ -130,38 +131,14 @@ class TapeTraining:
         """Writes nothing: all sides make the same initial tables."""
 
 
-class TrainerTraining(TapeTraining):
-    """A model in the toolkit's trainer."""
-
-    def __init__(self, model: BagModel, batches, gradient: tf.Tensor, optimizer: str):
-        options = configuration.OptimizerConfig(
-            optimizer="sgd",
-            embedding_optimizer=optimizer,
-            learning_rate=RATE,
-            epsilon=EPSILON,
-            adagrad_initial_accumulator=ACCUMULATOR,
-            warmup_steps=0,
-            decay_steps=0,
-        )
-        optimizers = create_optimizers(options, model.dense_variables, model.table_variables)
-        self._trainer = Trainer(
-            model, lambda model, ids: (loss_with_gradient(model(ids), gradient), {}), optimizers
-        )
-        self._batches = batches
-
-    def step(self) -> float:
-        self._trainer.train_step(self._batches)
-        return self._trainer.progress().loss
-
-
 def make(layers: str, rows: workload.BagRows, sizes: workload.BagSizes, optimizer: str):
     """Makes a side's training; `optimizer` is one of `OPTIMIZERS`."""
+    make_optimizer, name = OPTIMIZERS[optimizer]
+    if layers == "trainer":
+        return BagTraining(rows, sizes, name, EPSILON, ACCUMULATOR)
     ids = (part.reshape(-1, part.shape[-1]) for part in workload.by_table(rows.ids, sizes))
     batches = batches_of(tuple(ids), sizes.batch_size)
     gradient = tf.constant(workload.output_gradient(sizes).reshape([sizes.batch_size, -1]))
-    make_optimizer, name = OPTIMIZERS[optimizer]
-    if layers == "trainer":
-        return TrainerTraining(BagModel(sizes), batches, gradient, name)
     model = KerasBags(sizes) if layers == "keras" else BagModel(sizes)
     return TapeTraining(model, batches, gradient, make_optimizer())
 

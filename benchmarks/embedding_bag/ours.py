@@ -36,14 +36,21 @@ class BagModel(EmbeddingModel):
 class BagTraining(RecipeTraining):
     """The layer in training with an output gradient that is the same in every step."""
 
-    def __init__(self, rows: workload.BagRows, sizes: workload.BagSizes, optimizer: str):
+    def __init__(
+        self,
+        rows: workload.BagRows,
+        sizes: workload.BagSizes,
+        optimizer: str,
+        epsilon: float = workload.EPSILON,
+        accumulator: float = 0.0,
+    ):
         model = BagModel(sizes)
         options = configuration.OptimizerConfig(
             optimizer="sgd",
             embedding_optimizer=optimizer,
             learning_rate=workload.LEARNING_RATE,
-            epsilon=workload.EPSILON,
-            adagrad_initial_accumulator=0.0,
+            epsilon=epsilon,
+            adagrad_initial_accumulator=accumulator,
             warmup_steps=0,
             decay_steps=0,
         )

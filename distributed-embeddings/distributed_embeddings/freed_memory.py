@@ -11,10 +11,8 @@ def keep_freed_memory() -> bool:
 
     TensorFlow returns each tensor above 32 MB to the system and gets it again, page by page, in
     every step, unless oneDNN's allocator keeps it: with TF_ENABLE_ONEDNN_OPTS=1, which is its
-    default on processors with AVX512-VNNI. A step of 26 tables of 128 columns with one id, batch
-    4,096 and SGD took 70 ms of CPU time without oneDNN, 13,300 page faults among it, and 34 ms
-    after this call, at a peak memory of 1.26 instead of 1.00 GiB; with oneDNN 38 ms at 0.99 GiB,
-    and the call changes nothing.
+    default on processors with AVX512-VNNI. The process then needs more memory (measured in
+    docs/optimizers.md).
 
     Returns:
         Whether the C library is glibc; otherwise nothing is changed.

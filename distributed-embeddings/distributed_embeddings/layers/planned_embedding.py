@@ -88,11 +88,11 @@ class PlannedEmbedding(WholeTables, keras.layers.Layer):
 
         Values of a checkpoint that was read before stay.
         """
-        filled: set[int] = set()  # tables without such values
-        self._holders += [self._make_holder(g, filled) for g in range(len(self._groups))]
+        unset: set[int] = set()  # tables whose values no checkpoint has set
+        self._holders += [self._make_holder(g, unset) for g in range(len(self._groups))]
         self._lookup_of = self._make_lookup()
-        fused = sorted(filled)
-        for t, weight in zip(fused, self._weights_of(fused), strict=True):
+        tables = sorted(unset)
+        for t, weight in zip(tables, self._weights_of(tables), strict=True):
             values = initial_values(self._embeddings[t])
             if values is None:
                 fill(weight, self._tables[t].initializer)
@@ -100,12 +100,12 @@ class PlannedEmbedding(WholeTables, keras.layers.Layer):
                 copy(weight, values[0])
         super().build(input_shape)
 
-    def _make_holder(self, g: int, filled: set[int]) -> tf.Variable | keras.layers.Layer:
+    def _make_holder(self, g: int, unset: set[int]) -> tf.Variable | keras.layers.Layer:
         """Creates the variable of a group, or the layer of a class of its own."""
         group = self._groups[g]
 
         def zeros(shape, dtype=None):  # not called where a checkpoint has the values
-            filled.update(shard.table for shard in group.shards)
+            unset.update(shard.table for shard in group.shards)
             return tf.zeros(shape, dtype)
 
         t = group.shards[0].table

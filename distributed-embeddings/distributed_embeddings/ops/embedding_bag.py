@@ -225,11 +225,12 @@ def update(
         rmsprop          v = beta2 v + (1 - beta2) g^2;  s = rate g / (sqrt(v) + epsilon)
                          w = kept w - s; with a slot m: m = beta1 m + s;  w = kept w - m
 
-    "adam" moves every row, the others those with an id.
+    "adam", and any kind with `all_rows`, moves every row; otherwise those with an id move.
 
     Args:
         variable: float32, float16 or bfloat16 [rows, dim].
-        slots: a; m and v; m; v, or v and m: float32 [rows, dim], of "rowwise_adagrad" [rows].
+        slots: adagrad a; adam m, v; momentum, nesterov m; rmsprop v, or v, m: float32 [rows, dim],
+            of "rowwise_adagrad" a [rows].
         scalars: float32 [6]: factor on all gradients, rate, kept, epsilon, beta1, beta2.
         uses: All lookups of the step.
         attributes: On a CPU only: `all_rows` moves every row, by g = 0 where none occurs;

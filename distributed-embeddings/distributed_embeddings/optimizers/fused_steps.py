@@ -8,10 +8,8 @@ Keras' own step.
     new      SGD (momentum, Nesterov), Adagrad, Adam, AdamW, RMSprop
     legacy   SGD (momentum, Nesterov), Adagrad, Adam, RMSprop
 
-Of the tables' rows, those without a gradient move as Keras moves them: with new SGD with momentum,
-Adam of both kinds and new RMSprop with momentum every row moves, and RMSprop's average decays in
-every row (legacy RMSprop with momentum excepted), at the cost of a pass over the table. One slot
-differs: that of new SGD without momentum, which no formula reads, stays zero.
+Rows without a gradient move, or stay, as in Keras (docs/optimizers.md). One slot differs: that of
+new SGD without momentum, which no formula reads, stays zero.
 
 Keras' own step: `amsgrad`, `centered`, slots in 16 bits, and on GPUs all but SGD, legacy Adagrad,
 Adam, `LazyAdam` and `RowWiseAdagrad`.

@@ -95,7 +95,8 @@ class LazyAdam(keras.optimizers.Adam):
             return
         step = adam_step(self, self._index_dict[self._var_key(variable)])
         g, rows = gradient.values, gradient.indices
-        rate, epsilon, beta1, beta2 = (tf.cast(x, variable.dtype) for x in step[2:6])
+        scalars = (step.learning_rate, step.epsilon, step.beta1, step.beta2)
+        rate, epsilon, beta1, beta2 = (tf.cast(x, variable.dtype) for x in scalars)
         slots = []
         for slot, beta, value in zip(step.slots, (beta1, beta2), (g, tf.square(g)), strict=True):
             slots.append(beta * tf.gather(slot, rows) + (1 - beta) * value)
