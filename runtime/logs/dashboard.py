@@ -140,17 +140,24 @@ def _overview(records: Sequence[RunRecord], folder: Path, sort: str | None) -> s
     label = find_label(first, sort or "") or find_label(first, "")
     order = order_by(label, metrics) if label else range(len(rows))
     rows, metrics = [rows[i] for i in order], [metrics[i] for i in order]
-    lines, best = [], {label: best_of(label, metrics) for label in labels}
-    for number, row in enumerate(rows):
-        parameters = row[0].parameters
-        state = "" if row[0].summary is not None else " (without summary)"
-        cells = [_link(row[0], folder) + state]
-        cells += [escape(str(parameters.get(name, "-"))) for name in _FLAGS]
-        for label in labels:
-            text = next((t for record in row if (t := record.text(label)) != "-"), "-")
-            cells.append(f"<b>{escape(text)}</b>" if number in best[label] else escape(text))
-        lines.append([*cells, escape(row[0].start)])
+    best = {label: best_of(label, metrics) for label in labels}
+    lines = [
+        _overview_row(row, folder, {label: number in best[label] for label in labels})
+        for number, row in enumerate(rows)
+    ]
     return _table(["run", *_FLAGS, *map(escape, labels), "start"], lines)
+
+
+def _overview_row(row: Sequence[RunRecord], folder: Path, is_best: Mapping[str, bool]) -> list[str]:
+    """Returns the cells of a training and its evaluations; `is_best`: by the label of a metric."""
+    parameters = row[0].parameters
+    state = "" if row[0].summary is not None else " (without summary)"
+    cells = [_link(row[0], folder) + state]
+    cells += [escape(str(parameters.get(name, "-"))) for name in _FLAGS]
+    for label, bold in is_best.items():
+        text = next((t for record in row if (t := record.text(label)) != "-"), "-")
+        cells.append(f"<b>{escape(text)}</b>" if bold else escape(text))
+    return [*cells, escape(row[0].start)]
 
 
 def _with_evaluations(records: Sequence[RunRecord]) -> list[list[RunRecord]]:
