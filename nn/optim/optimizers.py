@@ -11,6 +11,7 @@ from typing import TypeAlias
 import tensorflow as tf
 from distributed_embeddings.exchange.bag_gradients import BagGradient
 from distributed_embeddings.exchange.gradients import Gradient, sum_duplicates
+from distributed_embeddings.optimizers.row_steps import move_by_adagrad, move_by_adam
 
 from nn.optim.learning_rate import WarmupPolynomialDecay
 
@@ -153,13 +154,14 @@ class Adagrad(Optimizer):
     """a += g^2; w -= lr * g / (sqrt(a) + epsilon)  (Duchi et al., 2011)."""
 
     kind = "adagrad"
+    slot, slot_by_row = "accumulator", False
 
     def __init__(
         self, variables, learning_rate, initial_accumulator: float = 0.1, epsilon: float = 1e-7
     ):
         super().__init__(variables, learning_rate)
         self.epsilon = epsilon
-        self.accumulators = self.slots("accumulator", initial_accumulator)
+        self.accumulators = self.slots(self.slot, initial_accumulator, self.slot_by_row)
 
     def apply_dense(self, i, variable, gradient, learning_rate):
         tf.raw_ops.ResourceApplyAdagradV2(
@@ -172,11 +174,12 @@ class Adagrad(Optimizer):
 
     def apply_sparse(self, i, variable, gradient, learning_rate):
         gradient = sum_duplicates(gradient)
-        rows, g = gradient.indices, gradient.values
-        total = tf.gather(self.accumulators[i], rows) + tf.square(g)
-        self.accumulators[i].scatter_update(tf.IndexedSlices(total, rows))
-        step = learning_rate * g / (tf.sqrt(total) + self.epsilon)
-        variable.scatter_sub(tf.IndexedSlices(step, rows))
+        self.move(i, gradient, tf.square(gradient.values), learning_rate)
+
+    def move(self, i, gradient, squares, learning_rate) -> None:
+        """Moves the rows of variable number i; squares: what their accumulators get."""
+        table, accumulator = self.variables_to_move[i], self.accumulators[i]
+        move_by_adagrad(table, accumulator, gradient, squares, learning_rate, self.epsilon)
 
     def apply_bags(self, i, gradient, learning_rate):
         scalars = (learning_rate, self.decay_factor(learning_rate), self.epsilon)
@@ -184,7 +187,7 @@ class Adagrad(Optimizer):
         return True
 
 
-class RowWiseAdagrad(Optimizer):
+class RowWiseAdagrad(Adagrad):
     """Adagrad with one accumulator per row.
 
         a_r += mean(g_r^2);  w_r -= lr * g_r / (sqrt(a_r) + epsilon)
@@ -194,14 +197,7 @@ class RowWiseAdagrad(Optimizer):
     """
 
     kind = "rowwise_adagrad"
-
-    def __init__(
-        self, variables, learning_rate, initial_accumulator: float = 0.1, epsilon: float = 1e-7
-    ):
-        super().__init__(variables, learning_rate)
-        self.epsilon = epsilon
-        self.accumulators = self.slots("row_accumulator", initial_accumulator, by_row=True)
-        self._waiting: list[tuple[int, tf.Tensor, tf.Tensor]] = []  # (variable, rows, gradients)
+    slot, slot_by_row = "row_accumulator", True
 
     def apply_dense(self, i, variable, gradient, learning_rate):
         raise ValueError(
@@ -211,39 +207,30 @@ class RowWiseAdagrad(Optimizer):
 
     def apply_sparse(self, i, variable, gradient, learning_rate):
         gradient = sum_duplicates(gradient)
-        rows, g = gradient.indices, gradient.values
         if self.row_means is None:
-            self._move(i, rows, g, tf.reduce_mean(tf.square(g), axis=1), learning_rate)
+            squares = tf.reduce_mean(tf.square(gradient.values), axis=1)
+            self.move(i, gradient, squares, learning_rate)
         else:
-            order = tf.argsort(rows)
-            self._waiting.append((i, tf.gather(rows, order), tf.gather(g, order)))
+            order = tf.argsort(gradient.indices)
+            values, rows = (tf.gather(x, order) for x in (gradient.values, gradient.indices))
+            self._waiting[i] = tf.IndexedSlices(values, rows)
 
     def apply_bags(self, i, gradient, learning_rate):
-        if self.row_means is not None:
-            return False
-        scalars = (learning_rate, self.decay_factor(learning_rate), self.epsilon)
-        gradient.update(self.kind, [self.accumulators[i]], *scalars)
-        return True
+        return self.row_means is None and super().apply_bags(i, gradient, learning_rate)
 
     def apply(self, gradients, step):
-        self._waiting = []
+        self._waiting: dict[int, tf.IndexedSlices] = {}  # by the number of the variable
         super().apply(gradients, step)
         if self.row_means is None:
             return
         means = self.row_means(  # collective
-            [self.variables_to_move[i] for i, _, _ in self._waiting],
-            [rows for _, rows, _ in self._waiting],
-            [tf.reduce_sum(tf.square(g), axis=1) for _, _, g in self._waiting],
+            [self.variables_to_move[i] for i in self._waiting],
+            [gradient.indices for gradient in self._waiting.values()],
+            [tf.reduce_sum(tf.square(g.values), axis=1) for g in self._waiting.values()],
         )
-        for (i, rows, g), mean in zip(self._waiting, means, strict=True):
-            self._move(i, rows, g, mean, self.learning_rate(step))
-        self._waiting = []
-
-    def _move(self, i, rows, g, mean_squares, learning_rate):
-        total = tf.gather(self.accumulators[i], rows) + mean_squares
-        self.accumulators[i].scatter_update(tf.IndexedSlices(total, rows))
-        step = learning_rate * g / (tf.sqrt(total) + self.epsilon)[:, tf.newaxis]
-        self.variables_to_move[i].scatter_sub(tf.IndexedSlices(step, rows))
+        for (i, gradient), mean in zip(self._waiting.items(), means, strict=True):
+            self.move(i, gradient, mean, self.learning_rate(step))
+        self._waiting = {}
 
 
 class Adam(Optimizer):
@@ -323,13 +310,8 @@ class LazyAdam(Adam):
 
     def apply_sparse(self, i, variable, gradient, learning_rate):
         gradient = sum_duplicates(gradient)
-        rows, g = gradient.indices, gradient.values
-        first = self.beta1 * tf.gather(self.first[i], rows) + (1 - self.beta1) * g
-        second = self.beta2 * tf.gather(self.second[i], rows) + (1 - self.beta2) * tf.square(g)
-        self.first[i].scatter_update(tf.IndexedSlices(first, rows))
-        self.second[i].scatter_update(tf.IndexedSlices(second, rows))
-        step = self.bias_corrected(learning_rate) * first / (tf.sqrt(second) + self.epsilon)
-        variable.scatter_sub(tf.IndexedSlices(step, rows))
+        scalars = (self.bias_corrected(learning_rate), self.epsilon, self.beta1, self.beta2)
+        move_by_adam(variable, (self.first[i], self.second[i]), gradient, *scalars)
 
 
 # Optimizers by the name that flags give them.

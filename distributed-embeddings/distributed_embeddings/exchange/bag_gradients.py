@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from distributed_embeddings.ops import embedding_bag, kernels
 from distributed_embeddings.ops.embedding_bag import Bags, Use
-from distributed_embeddings.ops.traced_uses import traced_uses
+from distributed_embeddings.ops.traced_uses import traced_uses, use_of
 
 _active = threading.local()
 
@@ -111,15 +111,17 @@ class LookupRecord:
         for source, gradient in zip(sources, results[: len(sources)], strict=True):
             source_uses = uses.get(source.ref(), [])
             if source_uses and gradient is not None:  # looked up in another way, too
-                source_uses.append(_as_use(source, gradient))
+                slices = as_slices(gradient)
+                source_uses.append(use_of(slices.values, slices.indices, source.shape[0]))
             gradients.append(BagGradient(source, source_uses) if source_uses else gradient)
         return gradients
 
 
-def _as_use(variable: tf.Variable, gradient: tf.Tensor | tf.IndexedSlices) -> Use:
-    if not isinstance(gradient, tf.IndexedSlices):  # e.g. of a regularizer of the whole table
-        gradient = tf.IndexedSlices(gradient, tf.range(variable.shape[0]))
-    return Bags.single(gradient.indices[:, tf.newaxis], variable.shape[0]), gradient.values
+def as_slices(gradient: tf.Tensor | tf.IndexedSlices) -> tf.IndexedSlices:
+    """Returns the gradient of a table as slices: a dense one, as of a regularizer, has all rows."""
+    if isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    return tf.IndexedSlices(gradient, tf.range(gradient.shape[0]))
 
 
 @contextlib.contextmanager

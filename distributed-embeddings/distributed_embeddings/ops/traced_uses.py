@@ -25,6 +25,11 @@ def traced_uses(slices: tf.IndexedSlices, num_rows: int) -> tuple[list[Use], Any
     return _uses(slices.values, slices.indices, num_rows)
 
 
+def use_of(values: tf.Tensor, rows: tf.Tensor, num_rows: int) -> Use:
+    """Returns gradients [n, dim] of rows [n] as a lookup of one id per sample."""
+    return Bags.single(rows[:, tf.newaxis], num_rows), values
+
+
 def _uses(values: tf.Tensor, indices: tf.Tensor, num_rows: int) -> tuple[list[Use], Any]:
     if tf.is_symbolic_tensor(values) and tf.is_symbolic_tensor(indices):
         inputs = values.op.inputs
@@ -44,7 +49,7 @@ def _uses(values: tf.Tensor, indices: tf.Tensor, num_rows: int) -> tuple[list[Us
                 parts = [_uses(*pair, num_rows) for pair in pairs]
                 if all(isinstance(factor, float) for _, factor in parts):
                     return [use for uses, _ in parts for use in uses], 1.0
-    return [(Bags.single(indices[:, tf.newaxis], num_rows), values)], 1.0
+    return [use_of(values, indices, num_rows)], 1.0
 
 
 def _uses_of_operation(operation: tf.Operation) -> list[Use]:

@@ -2,8 +2,10 @@
 
 import tensorflow as tf
 
+from distributed_embeddings.exchange.bag_gradients import as_slices
 from distributed_embeddings.keras import keras
 from distributed_embeddings.optimizers.fused_steps import FORMULAS, Step, adam_step
+from distributed_embeddings.optimizers.row_steps import move_by_adagrad, move_by_adam
 
 
 @keras.utils.register_keras_serializable(package="distributed_embeddings")
@@ -58,13 +60,10 @@ class RowWiseAdagrad(keras.optimizers.Adagrad):
         if accumulator.shape == variable.shape:
             super().update_step(grad, variable)
             return
-        if not isinstance(grad, tf.IndexedSlices):  # of a regularizer
-            grad = tf.IndexedSlices(grad, tf.range(variable.shape[0]))
-        g, rows = grad.values, grad.indices
-        total = tf.gather(accumulator, rows) + tf.reduce_mean(tf.square(g), axis=1)
-        accumulator.scatter_update(tf.IndexedSlices(total, rows))
-        rate = tf.cast(self.learning_rate, variable.dtype) / (tf.sqrt(total) + self.epsilon)
-        variable.scatter_sub(tf.IndexedSlices(rate[:, tf.newaxis] * g, rows))
+        slices = as_slices(grad)
+        squares = tf.reduce_mean(tf.square(slices.values), axis=1)
+        rate = tf.cast(self.learning_rate, variable.dtype)
+        move_by_adagrad(variable, accumulator, slices, squares, rate, self.epsilon)
 
 
 def _row_wise_adagrad_step(optimizer, i: int) -> Step:
@@ -94,15 +93,9 @@ class LazyAdam(keras.optimizers.Adam):
             super().update_step(gradient, variable)
             return
         step = adam_step(self, self._index_dict[self._var_key(variable)])
-        g, rows = gradient.values, gradient.indices
         scalars = (step.learning_rate, step.epsilon, step.beta1, step.beta2)
-        rate, epsilon, beta1, beta2 = (tf.cast(x, variable.dtype) for x in scalars)
-        slots = []
-        for slot, beta, value in zip(step.slots, (beta1, beta2), (g, tf.square(g)), strict=True):
-            slots.append(beta * tf.gather(slot, rows) + (1 - beta) * value)
-            slot.scatter_update(tf.IndexedSlices(slots[-1], rows))
-        first, second = slots
-        variable.scatter_sub(tf.IndexedSlices(rate * first / (tf.sqrt(second) + epsilon), rows))
+        scalars = (tf.cast(scalar, variable.dtype) for scalar in scalars)
+        move_by_adam(variable, step.slots, gradient, *scalars)
 
 
 def _lazy_adam_step(optimizer, i: int) -> Step | None:
