@@ -55,9 +55,8 @@ class GroupMetrics(Metric):
         notes: the number of groups that count, after `result`, by the kind of the note.
     """
 
-    def __init__(self, grouping: Grouping, world: World = World()):
+    def __init__(self, grouping: Grouping):
         self.names, self._grouping = grouping.metrics, grouping
-        self.start(world)
 
     def group_of(self, inputs: Any) -> Any:
         return self._grouping.column_of(inputs)
@@ -133,12 +132,24 @@ def _sums(
     first = first[both[group[first]]]
     for k in cutoffs:
         k = min(k, int(group_sizes.max()))
-        gains = np.append(0, np.cumsum(1 / np.log2(np.arange(2, k + 2))))
-        gained = gains[np.minimum(above + sizes, k)] - gains[np.minimum(above, k)]
-        gained = np.bincount(group, positives / sizes * gained, num_groups)[both]
-        ndcg = gained / gains[np.minimum(group_positives[both].astype(np.int64), k)]
-        sums += [ndcg.sum(), *first_positive(above[first], sizes[first], positives[first], k)]
+        ndcgs = ndcg(group, above, sizes, positives, k)[both]
+        sums += [ndcgs.sum(), *first_positive(above[first], sizes[first], positives[first], k)]
     return sums
+
+
+def ndcg(
+    group: np.ndarray, above: np.ndarray, sizes: np.ndarray, positives: np.ndarray, k: int
+) -> np.ndarray:
+    """Returns NDCG@k of each group, 0 without positives, given its ties.
+
+    Args:
+        group: Number of the tie's group, from 0; int64 [ties], as the others.
+        above, sizes, positives, k: See `first_positive`.
+    """
+    gains = np.append(0, np.cumsum(1 / np.log2(np.arange(2, k + 2))))
+    gained = positives / sizes * (gains[np.minimum(above + sizes, k)] - gains[np.minimum(above, k)])
+    num_positives = np.bincount(group, positives).astype(np.int64)
+    return np.bincount(group, gained) / gains[np.clip(num_positives, 1, k)]
 
 
 def first_positive(

@@ -10,7 +10,7 @@ from distributed_embeddings.collectives import World
 from numpy.typing import NDArray
 
 from nn.metrics.classification import NonFiniteScores
-from nn.metrics.group_metrics import first_positive
+from nn.metrics.group_metrics import first_positive, ndcg
 from nn.top_items import Pairs
 
 # Logits of users and items at a time.
@@ -131,9 +131,6 @@ def _sums(scores: NDArray[np.generic], held_out: Pairs, left_out: Pairs, k: int)
         above[part], ties[part] = (rows > values).sum(axis=1), (rows == values).sum(axis=1)
     counts = np.bincount(users, minlength=len(scores))
     real, k = counts > 0, min(k, num_items)
-    gains = np.append(0, np.cumsum(1 / np.log2(np.arange(2, k + 2))))
-    gained = (gains[np.minimum(above + ties, k)] - gains[np.minimum(above, k)]) / ties
-    ndcg = np.bincount(users, gained, len(scores))[real] / gains[np.minimum(counts[real], k)]
     recalled = np.bincount(users, np.clip(k - above, 0, ties) / ties, len(scores))[real]
     # The best tie of each user, by user and then by place.
     _, index, positives = np.unique(
@@ -142,4 +139,5 @@ def _sums(scores: NDArray[np.generic], held_out: Pairs, left_out: Pairs, k: int)
     best = np.unique(users[index], return_index=True)[1]
     first = index[best]
     _, hits = first_positive(above[first], ties[first], positives[best], k)
-    return Sums(real.sum(), hits, ndcg.sum(), (recalled / counts[real]).sum())
+    ndcgs = ndcg(users, above, ties, np.ones(len(users)), k)
+    return Sums(real.sum(), hits, ndcgs.sum(), (recalled / counts[real]).sum())

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from distributed_embeddings.collectives import World
 
 import dcnv2
 import dlrm
@@ -473,6 +474,7 @@ def test_group_metrics(tiny, trained, tmp_path):
     (batch,) = RawBinaryDataset(spec, "train", 1000).dataset()
     groups, labels = batch.inputs.categorical[1], batch.labels
     expected = GroupMetrics(Grouping("cat_1", None, cutoffs=(1, 20)))
+    expected.start(World())
     expected.add(groups, labels, np.load(scores), np.ones(1000))
     for name, value in expected.result().items():
         assert metrics[name] == pytest.approx(value, abs=1e-6)

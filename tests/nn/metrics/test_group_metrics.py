@@ -6,12 +6,19 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from distributed_embeddings.collectives import World
 from embedding_testing.fake_world import run_threads
 from sklearn.metrics import ndcg_score, roc_auc_score
 
 from nn.metrics.group_metrics import Grouping, GroupMetrics
 
 GROUPING = Grouping("user", None, cutoffs=(1, 3, 100))
+
+
+def started(grouping, world=World()):
+    metric = GroupMetrics(grouping)
+    metric.start(world)
+    return metric
 
 
 def random_rows(num_rows, num_groups, num_scores):
@@ -58,7 +65,7 @@ def test_ranks_against_all_orders(size):
     shares = [np.arange(150) % min(size, 2) == rank for rank in range(size)]  # rank 2 has no rows
 
     def run(world):
-        metric = GroupMetrics(GROUPING, world)
+        metric = started(GROUPING, world)
         metric.add(*(tf.constant(column[shares[world.rank], None]) for column in rows))
         return metric.result()
 
@@ -70,7 +77,7 @@ def test_ranks_against_all_orders(size):
 def test_many_places_against_scikit_learn():
     grouping = Grouping("user", None, cutoffs=(20,))
     groups, labels, logits, _ = random_rows(num_rows=3000, num_groups=30, num_scores=40)
-    metric = GroupMetrics(grouping)
+    metric = started(grouping)
     metric.add(groups, labels, logits, np.ones(3000))
     members = [groups == group for group in np.unique(groups)]
     ndcg = [ndcg_score(labels[m][None], logits[m][None], k=20) for m in members]
@@ -78,7 +85,7 @@ def test_many_places_against_scikit_learn():
 
 
 def test_one_group_by_hand():
-    metric = GroupMetrics(Grouping("user", None, cutoffs=(1, 2)))
+    metric = started(Grouping("user", None, cutoffs=(1, 2)))
     # The first place has a negative; the second one of a positive and a negative of equal scores.
     metric.add(np.zeros(4), np.array([0, 1, 0, 1]), np.array([3, 2, 2, -5]), np.ones(4))
     gain = 1 / math.log2(3)
@@ -96,7 +103,7 @@ def test_one_group_by_hand():
 
 
 def test_infinite_scores_are_ties():
-    metric = GroupMetrics(Grouping("user", None, cutoffs=(1,)))
+    metric = started(Grouping("user", None, cutoffs=(1,)))
     inf = np.float32(math.inf)
     logits = np.array([inf, inf, -inf, -inf])
     metric.add(np.zeros(4), np.array([1, 0, 1, 0]), logits, np.ones(4))
@@ -104,16 +111,16 @@ def test_infinite_scores_are_ties():
 
 
 def test_groups_of_one_class():
-    metric = GroupMetrics(GROUPING)
+    metric = started(GROUPING)
     metric.add(np.arange(3), np.array([0, 1, 1]), np.zeros(3), np.ones(3))
     result = metric.result()
     assert list(result) == GROUPING.metrics
     assert all(math.isnan(value) for value in result.values())
-    assert all(math.isnan(value) for value in GroupMetrics(GROUPING).result().values())
+    assert all(math.isnan(value) for value in started(GROUPING).result().values())
 
 
 def test_unknown_ids_are_no_group():
-    metric = GroupMetrics(Grouping("user", None, first_id=1, cutoffs=(1,)))
+    metric = started(Grouping("user", None, first_id=1, cutoffs=(1,)))
     metric.add(
         *(np.array([0, 0, 1, 1, 2]), np.array([1, 0, 1, 0, 1])),
         *(np.array([0, 1, 1, 0, 0]), np.array([1, 1, 1, 1, 1])),
