@@ -3,11 +3,11 @@
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from config.command import CommandOptions
+from config.command import CommandOptions, parse
 from config.flag import Need, Values, excludes, flag, requires
 from preproc.encoding.arrow_columns import MISSING_VALUES
 from preproc.engines import environment
@@ -25,20 +25,26 @@ def no_user_left(least: str, most: int) -> ValueError:
 
 
 def run_command(
-    name: str, parse: Callable, prepare: Callable, interrupted: str, argv: list[str] | None
+    name: str,
+    kind: type[CommandOptions],
+    prepare: Callable,
+    interrupted: str,
+    argv: list[str] | None,
+    preset: Mapping[str, str] = {},
 ) -> int:
     """Runs a preparation, in the environment of its engine; see `runtime.cli.exit_status`.
 
     Args:
         name: of its package in `preproc`.
-        parse: flags -> options, with `engine` among them.
+        kind: dataclass of its flags, with `engine` among them.
         prepare: options -> a message for people, or None.
         interrupted: the message after Ctrl-C.
         argv: None: the flags of this process, which another environment may replace.
+        preset: defaults of the command's flags that differ.
     """
 
     def work() -> None:
-        options = parse(argv)
+        options = parse(kind, argv, f"preproc.{name}", defaults=preset)
         if argv is None:
             environment.enter(options.engine, f"preproc.{name}")
         if message := prepare(options):

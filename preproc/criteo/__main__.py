@@ -6,7 +6,7 @@ python -m preproc.criteo --input raw --output data --frequency_threshold 15 --da
 import sys
 
 from preproc.arguments import run_command
-from preproc.criteo.options import CriteoOptions, parse
+from preproc.criteo.options import CriteoOptions
 from preproc.criteo.prepare import prepare
 
 
@@ -16,7 +16,7 @@ def main(argv: list[str] | None = None) -> int:
     def work(options: CriteoOptions) -> None:
         prepare(options)  # which prints its summary
 
-    return run_command("criteo", parse, work, "interrupted; run it again to resume", argv)
+    return run_command("criteo", CriteoOptions, work, "interrupted; run it again to resume", argv)
 
 
 if __name__ == "__main__":

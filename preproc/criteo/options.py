@@ -5,7 +5,6 @@ import re
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
-from config import command
 from config.flag import Need, excludes, flag, requires
 from preproc.arguments import MachineOptions
 from preproc.checks.report import STRICT_HELP
@@ -195,8 +194,3 @@ class CriteoOptions(MachineOptions):
             raise ValueError(
                 f"--vocabulary_days names day {unread[0]}, which --days leaves out; add it there"
             )
-
-
-def parse(argv: list[str] | None = None) -> CriteoOptions:
-    """Reads the command line; raises ValueError as `CriteoOptions` does."""
-    return command.parse(CriteoOptions, argv, "preproc.criteo")

@@ -4,32 +4,24 @@ python -m preproc.histories --interactions plays.csv --user_column who --item_co
     --time_column at --output histories
 """
 
-import functools
 import sys
 from collections.abc import Mapping
 
 from preproc.arguments import run_command
-from preproc.histories.options import HistoryOptions, parse
+from preproc.histories.options import HistoryOptions
 from preproc.histories.prepare import prepare
 
 
 def main(
     argv: list[str] | None = None, name: str = "histories", preset: Mapping[str, str] = {}
 ) -> int:
-    """Runs a command, by default that of this process; see `runtime.cli.exit_status`.
-
-    Args:
-        argv: the command line.
-        name: of the command in `preproc`.
-        preset: its defaults of flags that differ.
-    """
+    """Runs a command, by default that of this process; see `preproc.arguments.run_command`."""
 
     def work(options: HistoryOptions) -> str:
         counts = ", ".join(f"{name} {count:,} rows" for name, count in prepare(options).items())
         return f"{options.output_path}: {counts}"
 
-    read = functools.partial(parse, tool=f"preproc.{name}", preset=preset)
-    return run_command(name, read, work, "interrupted; nothing was made", argv)
+    return run_command(name, HistoryOptions, work, "interrupted; nothing was made", argv, preset)
 
 
 if __name__ == "__main__":

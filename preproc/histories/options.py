@@ -1,7 +1,6 @@
 """Settings of the preparation of interaction histories."""
 
 import functools
-from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
@@ -198,12 +197,3 @@ class HistoryOptions(MachineOptions):
                 raise ValueError(
                     f"--{name}s {table} needs --{name}_features: which of its columns to take"
                 )
-
-
-def parse(
-    argv: list[str] | None = None,
-    tool: str = "preproc.histories",
-    preset: Mapping[str, str] = {},
-) -> HistoryOptions:
-    """Reads the command line; raises ValueError as `HistoryOptions` does."""
-    return command.parse(HistoryOptions, argv, tool, defaults=preset)

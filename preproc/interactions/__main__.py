@@ -4,27 +4,20 @@ python -m preproc.interactions --input likes.csv --user_column who --item_column
     --time_column at --output data/likes
 """
 
-import functools
 import sys
 from collections.abc import Mapping
 
 from preproc.arguments import run_command
-from preproc.interactions.options import parse
+from preproc.interactions.options import InteractionLogOptions
 from preproc.interactions.prepare import prepare
 
 
 def main(
     argv: list[str] | None = None, name: str = "interactions", preset: Mapping[str, str] = {}
 ) -> int:
-    """Runs a command, by default that of this process; see `runtime.cli.exit_status`.
-
-    Args:
-        argv: the command line.
-        name: of the command in `preproc`.
-        preset: its defaults of flags that differ.
-    """
-    read = functools.partial(parse, tool=f"preproc.{name}", preset=preset)
-    return run_command(name, read, prepare, "interrupted; nothing was made", argv)
+    """Runs a command, by default that of this process; see `preproc.arguments.run_command`."""
+    interrupted = "interrupted; nothing was made"
+    return run_command(name, InteractionLogOptions, prepare, interrupted, argv, preset)
 
 
 if __name__ == "__main__":

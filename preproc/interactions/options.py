@@ -1,11 +1,9 @@
 """Settings of the preparation of ratings, and the flags that set them."""
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
-from config import command
 from config.command import flag_name, flags_of
 from config.flag import flag, not_read, requires
 from preproc.arguments import (
@@ -25,9 +23,15 @@ _CSV = "CSV"  # group of flags
 
 @dataclass(frozen=True)
 class InteractionLogOptions(MachineOptions):
-    """One run; `python -m preproc.interactions --help` describes each field.
+    """Prepares ratings, or any log of who touched what when, for NCF.
 
-    valid_negative: None stands for as many as the paper's test file has.
+    The last interaction of each user becomes a candidate list with items that the user never
+    touched (test/), all others are trained on (train/). What a rating was does not matter, unless
+    --min_rating is passed. Where (user, item) occurs more than once, its first time counts and the
+    others are dropped. The NCF paper's files keep their ids, rows and stored negatives; in
+    train.rating only a (user, item) that was there before is dropped. Files are UTF-8, *.gz is
+    gzip. A bad line is an error; empty lines mean nothing. What does not fit into --memory_limit
+    goes to --temp_dir, except for 16 bytes per interaction, 4 per negative and 320 MiB.
 
     Raises:
         ValueError: a value out of range, or flags that contradict each other.
@@ -144,27 +148,3 @@ _LOG_FLAGS = (
     "spark_conf",
 )
 _DRAWN_FLAGS = ("valid_negative", "seed", "nvidia_negatives")
-
-
-def parse(
-    argv: list[str] | None = None,
-    tool: str = "preproc.interactions",
-    preset: Mapping[str, str] = {},
-) -> InteractionLogOptions:
-    """Reads the command line and finds the input files; raises ValueError as they do."""
-    return command.parse(
-        InteractionLogOptions,
-        argv,
-        tool,
-        "Prepares ratings, or any log of who touched what when, for NCF: the last "
-        "interaction of each user becomes a candidate list with items that the user never touched "
-        "(test/), all others are trained on (train/). What a rating was does not matter, unless "
-        "--min_rating is passed. Where (user, item) occurs more than once, its first time counts "
-        "and the others are dropped.",
-        "The NCF paper's files keep their ids, rows and stored negatives; in train.rating "
-        "only a (user, item) that was there before is dropped. Files are UTF-8, *.gz is gzip. A "
-        "bad line is an error; empty lines mean nothing. "
-        "What does not fit into --memory_limit goes to --temp_dir, except for 16 bytes per "
-        "interaction, 4 per negative and 320 MiB.",
-        defaults=preset,
-    )

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from config import command
 from dataloading.histories.dataset import blocks
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.histories import options
@@ -12,7 +13,9 @@ _BITS = (1 << 64) - 1
 
 def parse(argv):
     """Returns the options of a command line of the preset."""
-    return options.parse(argv, preset={"input_format": options.AMAZON})
+    return command.parse(
+        options.HistoryOptions, argv, "preproc.histories", defaults={"input_format": options.AMAZON}
+    )
 
 
 def ordered(value):

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from config.command import parse
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.engines.open_engine import open_engine
 from preproc.histories.logs.own_tables import read_tables
-from preproc.histories.options import parse
+from preproc.histories.options import HistoryOptions
 from preproc.histories.prepare import prepare
 from tests.preproc.amazon_books import amazon_reference as reference
 from tests.preproc.amazon_books.test_amazon_prepare import ENGINES
@@ -23,7 +24,8 @@ HEADER = "user_id,item_id,time,cat\n"
 
 def options(tmp_path, *flags, input_format="csv"):
     inputs = ["--output_path", tmp_path / "out", "--input_format", input_format, *flags]
-    return parse([*map(str, inputs), "--engine", "duckdb", "--threads", "2"])
+    argv = [*map(str, inputs), "--engine", "duckdb", "--threads", "2"]
+    return parse(HistoryOptions, argv, "preproc.histories")
 
 
 def csv_file(path, rows, delimiter=","):

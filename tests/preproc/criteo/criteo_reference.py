@@ -10,13 +10,20 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
+from config import command
 from dataloading.spec.feature_spec import FeatureSpec
+from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.output_order import permuted
 from preproc.encoding.encoder import Encoder
 from tests.preproc.contents import contents
 
 INTEGER = re.compile(r"-?[0-9]{1,18}|")
 CONTROL = re.compile("[\x00-\x1f\x7f]")
+
+
+def parse(argv: list[str]) -> CriteoOptions:
+    """Returns the options of a command line."""
+    return command.parse(CriteoOptions, argv, "preproc.criteo")
 
 
 def read_rows(path: Path) -> tuple[list[list[str]], list[int]]:

