@@ -296,19 +296,20 @@ def kept_columns(
 
 
 def rankings(
-    module: str, config: Config, spec: FeatureSpec, model: Any, world: World
+    module: str, config: Config, spec: FeatureSpec, model: Any, world: World, **facts: Any
 ) -> tuple[Recommendation | None, Sequence[HeldOutRanking]]:
     """Returns the recommendations of `--mode recommend`, and the rankings of `--mode eval`.
 
     Args:
         module: of the family, which has `recommendation` and `held_out_rankings`.
+        facts: of the latter.
     """
     if config.run.mode not in ("eval", "recommend"):
         return None, ()
     own = importlib.import_module(module)  # with TensorFlow
     if config.run.mode == "recommend":
         return own.recommendation(config, spec, model, world), ()
-    return None, own.held_out_rankings(config, spec, model, world)
+    return None, own.held_out_rankings(config, spec, model, world, **facts)
 
 
 def evaluation_split(split: str, mode: str, spec: fs.FeatureSpec) -> str:

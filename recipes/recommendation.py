@@ -141,13 +141,13 @@ def _read_users(path: str, columns: tuple[str, ...]) -> Any:
     return table[names[0]].combine_chunks()
 
 
-class SeenItems:
-    """Pairs of users and items that recommendations leave out.
+class ItemsOfUsers:
+    """Pairs of users and items, such as those that recommendations leave out.
 
     Args:
         keys: user * num_items + item of each pair, int64, ascending.
         num_items: number of item ids.
-        users: ids of the users that get recommendations.
+        users: ids of the users that are ranked for, by their numbers.
         candidates: ids of the items that are searched, ascending; pairs have their places.
     """
 

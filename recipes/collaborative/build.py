@@ -10,6 +10,7 @@ from distributed_embeddings.collectives import World
 
 from config import Config
 from dataloading.interactions.candidate_rules import list_length_key
+from dataloading.interactions.stored import read_interactions
 from dataloading.spec import feature_spec as fs
 from recipes import from_flags
 from recipes.collaborative.shape import build_model
@@ -50,12 +51,13 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
     shape = model.config
     reads_samples = not batch_sizes and config.run.mode != "recommend"
     train, valid = open_data(config, spec, world) if reads_samples else (None, None)
+    popularity = _popularity(config, spec)
     recommendation, rankings = from_flags.rankings(
-        "recipes.collaborative.rankings", config, spec, model, world
+        "recipes.collaborative.rankings", config, spec, model, world, popularity=popularity
     )
     evaluator, names = None, [f"{metric}@{flags.topk}" for metric in ("hr", "ndcg")]
     if valid and config.run.mode != "predict":
-        evaluator = HitRateEvaluator(model, valid, flags.topk, world, _popularity(config, spec))
+        evaluator = HitRateEvaluator(model, valid, flags.topk, world, popularity)
     return Recipe(
         model=model,
         train=train,
@@ -96,12 +98,15 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
 
 
 def _popularity(config: Config, spec: fs.FeatureSpec) -> NDArray[np.int64] | None:
-    """Returns the popularity of each item, to compare `--mode eval` with; None in other modes."""
-    if config.run.mode != "eval" or fs.TRAIN not in spec.source_spec:
+    """Returns the number of interactions of each item in train, [items], to compare `--mode eval`
+    with; None in other modes, and without this split unless `--full_ranking` needs it."""
+    needs_train = fs.TRAIN in spec.source_spec or config.recommendation.full_ranking
+    if config.run.mode != "eval" or not needs_train:
         return None
-    from recipes.collaborative.rankings import count_of_items
+    import numpy as np
 
-    return count_of_items(spec)
+    items = read_interactions(spec, fs.TRAIN).items
+    return np.bincount(items, minlength=spec.cardinalities(fs.ITEM_CHANNEL)[0])
 
 
 def _export_weights(folder: Path) -> str:

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from config import Config
 from config.sections.recommendation import NONE, TRAIN
-from dataloading.interactions.stored import positive_keys, read_interactions, touched_keys
+from dataloading.interactions.stored import positive_keys, touched_keys
 from dataloading.spec import feature_spec as fs
 from nn.metrics.held_out_ranking import HeldOutRanking, users_per_block
 from nn.ncf.model import NCFModel
 from nn.top_items import MAX_USERS, TopItemSearch
 from recipes import from_flags
 from recipes.original_ids import original_ids
-from recipes.recommendation import Recommendation, SeenItems, user_ids
+from recipes.recommendation import ItemsOfUsers, Recommendation, user_ids
 
 
 def recommendation(
@@ -32,7 +32,7 @@ def recommendation(
     if (excluded := config.recommendation.exclude_seen) != NONE:
         is_of_train = excluded == TRAIN
         keys = positive_keys(spec, (fs.TRAIN,)) if is_of_train else touched_keys(spec, fs.TRAIN)
-        seen = SeenItems(keys, len(items), ids, items.ids)
+        seen = ItemsOfUsers(keys, len(items), ids, items.ids)
     count = config.recommendation.top
     return Recommendation(
         users=ids,
@@ -48,20 +48,24 @@ def recommendation(
 
 
 def held_out_rankings(
-    config: Config, spec: fs.FeatureSpec, model: NCFModel, world: World
+    config: Config,
+    spec: fs.FeatureSpec,
+    model: NCFModel,
+    world: World,
+    popularity: NDArray[np.int64],
 ) -> list[HeldOutRanking]:
     """Returns the ranking of `--full_ranking`: the users of the evaluated split, and their items in
-    it.
+    it; popularity: of each item.
 
     Raises:
-        ValueError: the data set has no split `train`, or a file of a split does not fit.
+        ValueError: a file of a split does not fit.
     """
     if not config.recommendation.full_ranking:
         return []
     split = from_flags.evaluation_split(config.data.eval_mapping, config.run.mode, spec)
     (item,) = spec.channel(fs.ITEM_CHANNEL)
     items = original_ids(spec, item, spec.cardinality(item))[0]
-    keys, popularity = positive_keys(spec, (split,)), count_of_items(spec)[items.ids]
+    keys, popularity = positive_keys(spec, (split,)), popularity[items.ids]
     users = np.unique(keys // len(items))
     search = _search(model, items.ids, 1, world)
     return [
@@ -72,17 +76,11 @@ def held_out_rankings(
             block=users_per_block(len(items.ids), MAX_USERS),
             logits=lambda numbers: search.logits(users[numbers].astype(np.int32)),
             popularity=lambda numbers: np.broadcast_to(popularity, [len(numbers), len(popularity)]),
-            held_out=SeenItems(keys, len(items), users, items.ids),
-            left_out=SeenItems(positive_keys(spec, (fs.TRAIN,)), len(items), users, items.ids),
+            held_out=ItemsOfUsers(keys, len(items), users, items.ids),
+            left_out=ItemsOfUsers(positive_keys(spec, (fs.TRAIN,)), len(items), users, items.ids),
             world=world,
         )
     ]
-
-
-def count_of_items(spec: fs.FeatureSpec) -> NDArray[np.int64]:
-    """Returns the number of interactions of each item in train, int64 [items]."""
-    items = read_interactions(spec, fs.TRAIN).items
-    return np.bincount(items, minlength=spec.cardinalities(fs.ITEM_CHANNEL)[0])
 
 
 def _search(

@@ -27,7 +27,7 @@ from nn.sequence.model import SequenceModel
 from nn.top_items import Pairs, TopItemSearch
 from recipes import from_flags
 from recipes.original_ids import original_ids
-from recipes.recommendation import Recommendation, SeenItems, user_ids
+from recipes.recommendation import ItemsOfUsers, Recommendation, user_ids
 
 # Users whose items are searched together: each takes a pass of the model over all items.
 MAX_USERS = 16
@@ -54,14 +54,13 @@ class _Scorer:
         channels = sequence_channels(spec, with_labels=False, with_negatives=False)
         self._num_user = len(channels.user)
         self._rows = row_reader(spec, split, [*channels.user, *channels.positive, *label])
-        self._num_features = self._num_user + len(channels.positive)
+        self._columns = self._rows.columns[: self._num_user + len(channels.positive)]
         self._features = [tf.constant(feature) for feature in catalogue.features]
         self._scorer = CandidateScorer(model)
 
     def histories(self, samples: NDArray[np.int64]) -> UserHistories:
         """Returns the looked-up histories of samples, by their numbers; collective."""
-        columns = self._rows.read(samples, self._rows.columns)[: self._num_features]
-        tensors = [tf.constant(column) for column in columns]
+        tensors = [tf.constant(c) for c in self._rows.read(samples, self._columns)]
         parts = tensors[: self._num_user], tensors[self._num_user :]
         histories: UserHistories = self._scorer.histories(*parts)
         return histories
@@ -92,7 +91,7 @@ def recommendation(
     catalogue, seen = read_catalogue(spec), None
     if (excluded := config.recommendation.exclude_seen) != NONE:
         keys = catalogue.keys((fs.TRAIN,)) if excluded == TRAIN else catalogue.keys()
-        seen = SeenItems(keys, num_ids(spec, item), ids, catalogue.ids)
+        seen = ItemsOfUsers(keys, num_ids(spec, item), ids, catalogue.ids)
     scorer, count = _Scorer(model, spec, split, catalogue), config.recommendation.top
     return Recommendation(
         users=ids,
@@ -158,7 +157,7 @@ def held_out_rankings(
                     catalogue.clicks, [len(numbers), len(catalogue.clicks)]
                 ),
                 held_out=lambda numbers: Pairs(np.arange(len(numbers)), places[numbers]),
-                left_out=SeenItems(catalogue.keys((fs.TRAIN,)), num_items, users, catalogue.ids),
+                left_out=ItemsOfUsers(catalogue.keys((fs.TRAIN,)), num_items, users, catalogue.ids),
                 **common,
             )
         )
