@@ -100,13 +100,16 @@ def check_writable(path: str | os.PathLike[str], flag: str = "") -> None:
 # ---- Folders -------------------------------------------------------------------------------------
 
 
-def check_folder(path: Path, kind: str, overwrite: bool = False, read: Sequence[Path] = ()) -> None:
+def check_folder(
+    path: Path, kind: str, overwrite: bool | None = None, read: Sequence[Path] = ()
+) -> None:
     """Raises ValueError unless a folder of a kind can be written to `path`.
 
     Args:
         path: new or an empty folder; with `overwrite` also a folder of this kind that the toolkit
             wrote and that holds nothing else.
         kind: of the content, such as `DATA_SET`.
+        overwrite: of a tool with the flag `--overwrite`; None: it has none.
         read: files and folders that the tool reads, which must not lie in `path`.
     """
     _check_name(path)
@@ -124,9 +127,9 @@ def check_folder(path: Path, kind: str, overwrite: bool = False, read: Sequence[
     if not path.is_dir():
         raise ValueError(f"{path}: expected a folder, got a file; choose another output")
     if not overwrite:
+        flag = "" if overwrite is None else "replace it with --overwrite, "
         raise ValueError(
-            f"{path} exists and is not an empty folder; replace it with --overwrite where the tool "
-            "has this flag, remove it or choose another output"
+            f"{path} exists and is not an empty folder; {flag}remove it or choose another output"
         )
     _check_ours(path, kind)
 
@@ -187,7 +190,7 @@ def remove_folder(folder: Path) -> None:
             os.rmdir(parent)
 
 
-def publish_folder(complete: Path, path: Path, kind: str, overwrite: bool) -> None:
+def publish_folder(complete: Path, path: Path, kind: str, overwrite: bool | None) -> None:
     """Gives a complete folder, which has a marker, the name `path`; removes what it replaces.
 
     Raises:
@@ -234,7 +237,7 @@ def _check_ours(folder: Path, kind: str) -> None:
         if marker is not None:
             got = f"a {marker['kind']}"
         raise ValueError(
-            f"{folder}: --overwrite replaces a {kind} that this toolkit wrote for this user, got "
+            f"{folder}: expected a {kind} to replace that this toolkit wrote for this user, got "
             f"{got}; it stays: move it away, remove it or choose another output"
         )
     listed = set(marker["files"])

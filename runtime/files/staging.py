@@ -42,7 +42,7 @@ def output_folder(
     path: str | os.PathLike[str],
     tool: str,
     kind: str,
-    overwrite: bool = False,
+    overwrite: bool | None = None,
     read: Sequence[Path] = (),
 ) -> Iterator[Path]:
     """Yields a new folder that takes the name `path` when the block ends without error.
@@ -77,7 +77,7 @@ class Staging:
         output: Path,
         tool: str,
         kind: str,
-        overwrite: bool = False,
+        overwrite: bool | None = None,
         read: Sequence[Path] = (),
         resumes: bool = True,
     ):

@@ -135,7 +135,7 @@ def test_deploy_and_inference(trained, tiny, folder, capsys):
     (folder / "text/file").touch()
     other = (*flags, "--mode=deploy", "--saved_model_output_path", str(folder / "text"))
     assert entry.main(["main.py", *other]) == entry.USER_ERROR
-    assert f"{folder / 'text'}: --overwrite replaces a SavedModel" in capsys.readouterr().err
+    assert f"{folder / 'text'}: expected a SavedModel to replace" in capsys.readouterr().err
     wrong = ("--mode=eval", f"--dataset_path={tiny}", f"--saved_model_input_path={tiny}")
     assert entry.main(["main.py", *wrong, f"--run_dir={folder / 'd'}"]) == entry.USER_ERROR
     assert "expected the folder of a SavedModel" in capsys.readouterr().err

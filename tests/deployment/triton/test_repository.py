@@ -163,7 +163,7 @@ def test_models_of_others(tmp_path, marker):
     (repository / "m" / "text").write_text("theirs")
     if marker is not None:
         (repository / "m" / MARKER).write_text(marker)
-    with pytest.raises(ValueError, match="repository/m: --overwrite"):
+    with pytest.raises(ValueError, match="repository/m: expected"):
         deploy(repository, overwrite=True)
     assert content(repository) == {"m": "theirs"}
 

@@ -129,8 +129,13 @@ def test_folder(tmp_path):
     path = tmp_path / "new/data"
     write(path)
     assert content(tmp_path) == {"new/data/sub/a": b"1"}
-    with pytest.raises(ValueError, match="data exists and is not an empty folder"):
-        write(path, b"2")
+    rule, solutions = (
+        "data exists and is not an empty folder; ",
+        "remove it or choose another output",
+    )
+    for overwrite, flag in ((None, ""), (False, "replace it with --overwrite, ")):
+        with pytest.raises(ValueError, match=rule + flag + solutions):
+            write(path, b"2", overwrite=overwrite)
     write(path, b"2", overwrite=True, name="b/c")
     assert content(tmp_path) == {"new/data/b/c": b"2"}
     with pytest.raises(RuntimeError), output_folder(path, TOOL, DATA_SET, overwrite=True):
