@@ -1,6 +1,7 @@
 """Results of a run: plots and summary, comparison with simple models, SavedModel."""
 
 import shutil
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,12 +58,29 @@ def finish(run: RunContext, summary: dict[str, Any]) -> tuple[dict[str, Any], li
         run.log.message(note)
     try:
         if run.world.is_chief and mode in ("train", "eval"):
-            history = run.position.history if mode == "train" else None
-            evaluator = recipe.evaluator if recipe.goal.metric in summary else None
-            drawn = run_folder.draw_plots(run.run_dir, run.log, history, evaluator, summary)
+            drawn = run_folder.draw_plots(run.run_dir, run.log, _pictures(run, summary))
     finally:
         summary = run.log.summary(summary, result_columns(run, summary))
     return summary, drawn
+
+
+def _pictures(
+    run: RunContext, summary: Mapping[str, Any]
+) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yields the pictures of a training or an evaluation, see `run_folder.draw_plots`."""
+    position, recipe, is_training = run.position, run.recipe, run.config.run.mode == "train"
+    evaluator = recipe.evaluator if recipe.goal.metric in summary else None
+    if is_training:
+        curve = {
+            "history": position.history,
+            "best_reachable_auc": summary.get("best_reachable_auc"),
+        }
+        curve |= {"split": evaluator.split} if evaluator is not None else {}
+        curve |= {"best_step": position.best.step} if position.best is not None else {}
+        yield "learning_curve", "learning_curve.png", curve
+    if evaluator is not None and (last := evaluator.picture(summary)) is not None:
+        step = {"step": position.evaluated_step} if is_training else {}
+        yield "evaluation", "roc.png", run.kept_picture or {**last, **step}
 
 
 def result_of(run: RunContext, summary: dict[str, Any], plots: list[Path]) -> Result:

@@ -143,6 +143,8 @@ class TrainingLoop:
         if due.evaluate:
             self.evaluate()
             due = self._due()
+            if due.is_best and (picture := self._evaluator().picture(self.position.metrics)):
+                self.run_context.kept_picture.update(picture, step=self.position.step)
             if not due.is_over:
                 self.mlperf.start_block()
         if due.end_epoch:

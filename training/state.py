@@ -34,6 +34,8 @@ class RunContext:
         catches_signals: whether SIGTERM and SIGINT request a checkpoint and the end of a training.
         trained_metrics: of the checkpoint that is evaluated, see `checkpoints.metrics_of_training`.
         noted: kinds of notes on evaluations that were logged.
+        kept_picture: content of `plots.evaluation`, of the best evaluation of this run if its
+            weights are kept.
         on_evaluation: called with the goal's metric after each evaluation of a training; an
             exception ends the training.
     """
@@ -52,6 +54,7 @@ class RunContext:
     on_evaluation: Callable[[float], None] = lambda metric: None
     trained_metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     noted: set[str] = field(default_factory=set)
+    kept_picture: dict[str, Any] = field(default_factory=dict)
 
     @property
     def keeps_best(self) -> bool:

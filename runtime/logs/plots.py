@@ -4,7 +4,7 @@ matplotlib is imported when a plot is drawn, and without pyplot, whose state is 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ def learning_curve(
     history: Mapping[str, Points],
     best_reachable_auc: float | None = None,
     split: str = "validation",
+    best_step: int | None = None,
 ) -> None:
     """Plots the loss, and the metric of evaluations if there are any, against the step.
 
@@ -50,6 +51,7 @@ def learning_curve(
             are not finite are left out. The first metric that is not a loss is drawn.
         best_reachable_auc: of the evaluated split, if it is known.
         split: name of the evaluated split, which replaces "validation".
+        best_step: step of the best evaluation, which is marked in both panels.
     """
     metrics = (name for name in history if name not in _LOSSES)
     metric = next(metrics, "validation_auc")
@@ -59,33 +61,40 @@ def learning_curve(
     )
     figure = make_figure(10 if quality else 5.5, 4)
     axes = figure.subplots(1, 2 if quality else 1, squeeze=False, sharex=True)[0]
-    _draw_loss(axes[0], join_short_means(train), validation, split)
+    _draw_loss(axes[0], join_short_means(train), validation, split, best_step)
     if quality:
         metric = metric.removeprefix("validation_")
         best_reachable = best_reachable_auc if metric == "auc" else None
-        _draw_quality(axes[1], quality, metric, best_reachable, split)
+        _draw_quality(axes[1], quality, metric, best_reachable, split, best_step)
     if train or validation:
         _count_steps(axes[0])
     write_picture(figure, Path(path))
 
 
-def _draw_loss(axes: Any, train: Points, validation: Points, split: str) -> None:
+def _draw_loss(
+    axes: Any, train: Points, validation: Points, split: str, best_step: int | None
+) -> None:
     if train:
         style = {"color": _TRAIN, "linewidth": 1.2, "markersize": 4}
         form = "-" if len(train) > 1 else "o"  # a line of one point is invisible
         axes.plot(*zip(*train, strict=True), form, label="training", **style)
     if validation:
-        _draw_evaluations(axes, validation, split, best=min)
+        _draw_evaluations(axes, validation, split, best_step)
     if top := loss_limit([*train, *validation]):
         axes.set_ylim(top=top)
     set_labels(axes, "Loss", "training step", "log loss [nats]")
 
 
 def _draw_quality(
-    axes: Any, points: Points, metric: str, best_reachable: float | None, split: str
+    axes: Any,
+    points: Points,
+    metric: str,
+    best_reachable: float | None,
+    split: str,
+    best_step: int | None,
 ) -> None:
     name = "ROC AUC" if metric == "auc" else metric.upper()
-    _draw_evaluations(axes, points, split, best=max)
+    _draw_evaluations(axes, points, split, best_step)
     if best_reachable is not None:
         label = f"best reachable {best_reachable:.5f}"
         axes.axhline(best_reachable, color=_QUIET, ls="--", linewidth=1, label=label)
@@ -186,6 +195,7 @@ def evaluation(
     reliability: Mapping[str, Sequence[float]],
     histogram: Mapping[str, Any],
     split: str,
+    step: int | None = None,
 ) -> None:
     """Plots ROC curve, precision-recall curve, calibration and distribution of scores.
 
@@ -196,9 +206,10 @@ def evaluation(
         reliability: the fields of `nn.metrics.calibration.Reliability`.
         histogram: `largest` and `shares` of `nn.metrics.calibration.Calibration.histogram`.
         split: name of the evaluated split.
+        step: of a training, after which it was evaluated.
     """
     figure = make_figure(18, 4.6)
-    figure.suptitle(f"{split} split")
+    figure.suptitle(f"{split} split" + ("" if step is None else f", weights of step {step:,}"))
     axes = figure.subplots(1, 4)
     fpr, tpr = curves["fpr"], curves["tpr"]
     positives, rows = reliability["observed"], reliability["mass"]
@@ -276,11 +287,12 @@ def make_figure(width_inches: float, height_inches: float) -> Any:
     return figure
 
 
-def _draw_evaluations(axes: Any, points: Points, split: str, best: Callable[..., Any]) -> None:
+def _draw_evaluations(axes: Any, points: Points, split: str, best_step: int | None) -> None:
     axes.plot(*zip(*points, strict=True), "o-", color=_VALIDATION, markersize=3, label=split)
-    step, value = best(points, key=lambda point: point[1])
-    label = f"best {value:.5f} at step {step:,}"
-    axes.plot([step], [value], "*", color=_BEST, markersize=13, label=label, zorder=3)
+    for step, value in points:
+        if step == best_step:
+            label = f"best step {step:,}: {value:.5f}"
+            axes.plot([step], [value], "*", color=_BEST, markersize=13, label=label, zorder=3)
 
 
 def _count_steps(axes: Any) -> None:

@@ -74,29 +74,15 @@ def evaluation_names(training: Path, mode: str, split: str | None) -> Iterator[s
 
 
 def draw_plots(
-    run_dir: Path,
-    log: RunLogger,
-    history: Mapping[str, Any] | None,
-    evaluator: Any,
-    summary: Mapping[str, Any],
+    run_dir: Path, log: RunLogger, pictures: Iterable[tuple[str, str, Mapping[str, Any]]]
 ) -> list[Path]:
     """Draws the results of a training or an evaluation, logs and returns the names of the files.
 
     A plot that fails does not end the run: a note in the log gives the reason.
 
     Args:
-        history: the learning curve of a training; None for other runs.
-        evaluator: has `picture(metrics)`, content of `plots.evaluation` or None, and `split`; None
-            without an evaluation.
-        summary: the metrics, and `best_reachable_auc` if it is known.
+        pictures: kind, see `plots.draw`, name of the file, and content.
     """
-    pictures: list[tuple[str, str, Mapping[str, Any]]] = []
-    if history is not None:
-        curve = {"history": history, "best_reachable_auc": summary.get("best_reachable_auc")}
-        curve |= {"split": evaluator.split} if evaluator is not None else {}
-        pictures.append(("learning_curve", "learning_curve.png", curve))
-    if evaluator is not None and (content := evaluator.picture(summary)) is not None:
-        pictures.append(("evaluation", "roc.png", content))
     drawn: list[Path] = []
     for kind, name, content in pictures:
         try:

@@ -9,6 +9,7 @@ import dlrm
 import ncf
 import sim
 from runtime import checkpoint
+from runtime.logs import plots
 from tests import sequence_data, tastes
 from tests.recipes.test_entry_scripts import TINY, in_process, lines
 from tests.tables import arrays_of
@@ -42,13 +43,28 @@ def aucs(run_dir):
 
 
 @pytest.fixture(scope="module")
-def stopped(tiny, tmp_path_factory):
-    """(folder, summary, what was printed) of a training that overfits."""
+def drawn():
+    """Content of the pictures of the training of `stopped`, by their kind."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def stopped(tiny, tmp_path_factory, drawn):
+    """(folder, summary, flags) of a training that overfits."""
     folder = tmp_path_factory.mktemp("stopped")
     flags = [f"--dataset_path={tiny}", *TINY, *OVERFITS, f"--save_checkpoint_path={folder / 'm'}"]
-    code, summary = in_process(folder / "run", *flags)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "draw", lambda kind, path, **content: drawn.update({kind: content}))
+        code, summary = in_process(folder / "run", *flags)
     assert code == 0
     return folder, summary, flags[:-1]
+
+
+def test_pictures_of_the_kept_weights(stopped, drawn):
+    _, summary, _ = stopped
+    step = summary["best_auc_step"]
+    assert drawn["learning_curve"]["best_step"] == drawn["evaluation"]["step"] == step
+    assert drawn["evaluation"]["curves"]["auc"] == summary["best_auc"] != summary["auc"]
 
 
 def test_patience(tiny, stopped, tmp_path):

@@ -36,13 +36,16 @@ def test_learning_curve_of_whatever_there_is(tmp_path, num_lines):
 def test_lines_and_axes_of_a_learning_curve(monkeypatch):
     figures = []
     monkeypatch.setattr(plots, "write_picture", lambda figure, path: figures.append(figure))
-    learning_curve("a.png", HISTORY, best_reachable_auc=0.79, split="test")
+    learning_curve("a.png", HISTORY, best_reachable_auc=0.79, split="test", best_step=200)
     loss, quality = figures[0].axes
     assert [line.get_label() for line in loss.lines[:2]] == ["training", "test"]
     assert quality.lines[0].get_label() == "test"
     assert (loss.get_ylabel(), quality.get_ylabel()) == ("log loss [nats]", "ROC AUC")
     (line,) = (line for line in quality.lines if "reachable" in line.get_label())
     assert line.get_label() == "best reachable 0.79000" and set(line.get_ydata()) == {0.79}
+    stars = [line for axes in (loss, quality) for line in axes.lines if line.get_marker() == "*"]
+    points = [(*line.get_xdata(), *line.get_ydata()) for line in stars]
+    assert points == [(200, 0.52), (200, 0.71)], "one step, in both panels"
     assert loss.get_xlim() == quality.get_xlim() and loss.get_xlim()[0] == 0
     ranking = {"validation_hr@2": [(1, 0.25), (2, 0.5), (3, 0.75)], "validation_loss": [(3, 0.4)]}
     learning_curve("b.png", ranking, best_reachable_auc=0.79)
@@ -56,7 +59,9 @@ def test_lines_and_axes_of_a_learning_curve(monkeypatch):
     learning_curve("c.png", {"train_loss": [(10, 0.6)]})
     assert figures[2].axes[0].lines[0].get_marker() == "o", "a line of one point is invisible"
     evaluation("roc.png", **of_an_evaluation())
-    assert figures[3].get_suptitle() == "test split"
+    evaluation("roc.png", **of_an_evaluation(), step=1200)
+    titles = [figure.get_suptitle() for figure in figures[3:]]
+    assert titles == ["test split", "test split, weights of step 1,200"]
 
 
 @pytest.mark.parametrize(
