@@ -76,12 +76,10 @@ class ColumnFacts:
     def __str__(self) -> str:
         if self.other_type or not self.present:
             return self.other_type or "no value"
-        kind = "text" if self.kind == IDS else "whole numbers" if self.is_whole else "numbers"
+        kind = "text" if self.kind == IDS else "integers" if self.is_whole else "numbers"
         if self.list_form:
             kind = f"lists of up to {self.hotness}"
-        share = self.missing / (self.present + self.missing)
-        distinct = "most" if self.is_continuous else f"{self.distinct:,}"
-        return f"{kind}, {distinct} different" + (f", {share:.2%} missing" * bool(share))
+        return f"{kind}, {'most' if self.is_continuous else f'{self.distinct:,}'} different"
 
 
 def count_values(

@@ -49,7 +49,8 @@ _ID_NAMES = {"user", "item", "customer", "product", "store", "shop", "movie", "s
 
 
 class KindChoice(NamedTuple):
-    """Kind of a column of whole numbers and the reason, which is empty where it is obvious."""
+    """Kind of a column of whole numbers and the reason, which is empty where it is obvious: what
+    decides and, after a colon, why."""
 
     is_id: bool
     reason: str = ""
@@ -74,18 +75,15 @@ def choose(name: str, rows: int, distinct: int, z: float | None) -> KindChoice:
         return KindChoice(True)
     named = has_id_name(name)
     if z is not None and z > _SURE and rows >= _ROWS_PER_VALUE * distinct:
-        return KindChoice(
-            True, f"ids predict the label better than bins by {z:.0f} standard errors"
-        )
+        return KindChoice(True, f"by label: ids are better than bins by {z:.0f} standard errors")
     if z is not None and z < -_SURE:
-        reason = f"bins predict the label better than ids by {-z:.0f} standard errors"
+        reason = f"by label: bins are better than ids by {-z:.0f} standard errors"
         return KindChoice(False, reason if named else "")
-    kind = "an id by its name" if named else "an amount by its name"
     if z is None:
-        return KindChoice(named, f"{kind}; no label to compare with")
+        return KindChoice(named, "by name: no label to compare with")
     if z > _SURE:
-        return KindChoice(named, f"{kind}; values repeat too rarely to compare")
-    return KindChoice(named, f"{kind}; the label does not decide ({z:.1f} standard errors)")
+        return KindChoice(named, "by name: values repeat too rarely to compare")
+    return KindChoice(named, f"by name: the label does not decide ({z:.1f} standard errors)")
 
 
 def measure(

@@ -22,7 +22,6 @@ from preproc.encoding.vocabulary import Vocabulary
 from preproc.engines.engine import Engine
 from preproc.fitting.continuous import sample_of
 from preproc.fitting.fit import Fit, largest_id
-from preproc.fitting.transformation import Scale
 from preproc.transcode.grown_ids import dated, grown_encoder, lineage
 from preproc.transcode.known import NUM_COLUMNS, KnownData
 from preproc.transcode.layout import stored_layout, with_encoder
@@ -55,7 +54,6 @@ class Run:
         self._reader = RawReader(flags, engine, self._known, self._missing, self._request)
         parse_threshold(flags.frequency_threshold)  # before hours of reading
         self._checks: list[Finding] = []
-        self._scales: Mapping[str, Scale] = {}
 
     def transcode(self) -> str:
         """Writes the data set; returns a report for people.
@@ -75,12 +73,13 @@ class Run:
         self._checks += check_rows(spec, raw, self._request, self._known)
         self._checks += [] if self._reader.is_table else check_listed(spec, raw)
         encoder, grown = self._encoder(spec, raw)
-        final = self._write(spec, raw, encoder, grown)
+        columns = {"columns": dict(seen)} if seen else {}
+        final = self._write(spec, raw, encoder, {**columns, **grown})
         self._checks += check_classes(final, encoder, self._request)
         report = Report(tuple(self._checks))
         report.refuse_warnings(self._flags.strict)
         report.write(self._folder)
-        done = summary(spec, encoder, final, self._scales, seen)
+        done = summary(spec, encoder, final, seen)
         return f"{done}\n{report.text()}\nwritten: {self._flags.output}"
 
     def _encoder(self, spec: RawSpec, raw: RawTables) -> tuple[Encoder, dict]:
@@ -104,7 +103,6 @@ class Run:
         if known is None:
             requests = feature_requests(spec, self._flags, self._reader.is_table, sizes, raw.label)
             encoder = fit.encoder(requests)
-            self._scales = fit.scales
             self._checks += scales(fit.scales, encoder.profile)
             return dated(encoder, self._flags.date), {}
         encoder, grown = grown_encoder(known, fit, sizes, self._flags)
@@ -121,7 +119,7 @@ class Run:
         return largest + 1
 
     def _write(
-        self, spec: RawSpec, raw: RawTables, encoder: Encoder, grown: Mapping
+        self, spec: RawSpec, raw: RawTables, encoder: Encoder, noted: Mapping
     ) -> FeatureSpec:
         request = self._request
         spec = with_encoder(spec, encoder)
@@ -141,7 +139,7 @@ class Run:
                         f"the split '{target}' has none of the {raw.num_rows[split]:,} rows; "
                         f"possible solutions: {request.remedy}"
                     )
-        metadata = self._metadata(spec, raw, encoder, facts, source_of, grown)
+        metadata = self._metadata(spec, raw, encoder, facts, source_of, noted)
         final = FeatureSpec(
             layout.feature_spec, layout.source_spec, layout.channel_spec, metadata,
             self._folder, layout.origin,
@@ -160,7 +158,7 @@ class Run:
         encoder: Encoder,
         facts: Mapping[str, SplitFacts],
         source_of: Mapping[str, str],
-        grown: Mapping,
+        noted: Mapping,
     ) -> dict:
         labels = spec.channels[LABEL_CHANNEL]
         rates = {
@@ -185,9 +183,9 @@ class Run:
             "rows": {split: facts[split].rows for split in source_of},
             **({} if spec.is_interactions else {"click_rate": rates}),
             "unknown_share": shares,
-            **grown,
+            **noted,
             **({"long_lists": long_lists} if long_lists else {}),
-            **lineage(encoder, self._known, self._flags.date, "evicted" in grown),
+            **lineage(encoder, self._known, self._flags.date, "evicted" in noted),
         }
         vocabulary = OWN
         if self._known is not None:

@@ -63,7 +63,6 @@ def test_long_tails_and_constant_columns(tmp_path, capsys):
     encoder = Encoder.load(out / "encoder")
     chosen = {name: encoder[name].transformation for name in ("price", "views", "age")}
     assert chosen == {"price": "quantile", "views": "log", "age": "standardize"}
-    assert "transformed by quantile, as half of the values lie within 0.00" in output
     notes = {f.check: f for f in read_findings(out) if f.level == NOTE}
     assert notes["chosen_scales"].columns == ("price", "views")
     # A column that is empty or x differs between rows.

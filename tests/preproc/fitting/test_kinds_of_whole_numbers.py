@@ -187,8 +187,10 @@ def test_kinds_by_flags(tmp_path, capsys):
     assert spec_of(tmp_path / "a").channel("categorical") == ("thing",)
     assert spec_of(tmp_path / "a").channel("numerical") == ("age",)
     output = capsys.readouterr().out
-    assert re.search(r"\nthing .*ids predict the label better than bins by \d+ standard", output)
-    assert re.search(r"\nage .*an amount by its name; the label does not decide \(", output)
+    assert re.search(r"\nthing .* ids \(2\+\), by label\n", output)
+    assert re.search(r"\nage .* standardized, by name\n", output)
+    reasons = spec_of(tmp_path / "a").metadata["transcode"]["columns"]
+    assert "by name: the label does not decide (" in reasons["age"]
     flags = ("--label=y", "--numerical=thing", "--categorical=age")
     assert run(path, *flags, output=tmp_path / "b") == 0
     assert spec_of(tmp_path / "b").channel("categorical") == ("age",)

@@ -57,20 +57,16 @@ def test_choices_by_hand(name, rows, distinct, z, is_id):
 
 def test_reasons():
     assert choose("price", 100, 20, 9.0) == KindChoice(True, "")
-    assert choose("price", 100, 50, 9.0).reason == (
-        "ids predict the label better than bins by 9 standard errors"
-    )
-    assert choose("user_id", 100, 50, -9.0).reason == (
-        "bins predict the label better than ids by 9 standard errors"
-    )
-    unclear = "; the label does not decide (0.1 standard errors)"
-    assert choose("user_id", 100, 50, 0.1).reason == "an id by its name" + unclear
-    amount = "an amount by its name"
-    assert choose("price", 100, 50, 0.1).reason == amount + unclear
-    assert choose("price", 100, 50, None).reason == f"{amount}; no label to compare with"
-    assert choose("price", 100, 60, 9.0).reason == (
-        f"{amount}; values repeat too rarely to compare"
-    )
+    by_label = "by label: ids are better than bins by 9 standard errors"
+    assert choose("price", 100, 50, 9.0).reason == by_label
+    by_label = "by label: bins are better than ids by 9 standard errors"
+    assert choose("user_id", 100, 50, -9.0).reason == by_label
+    for name in ("user_id", "price"):
+        unclear = "by name: the label does not decide (0.1 standard errors)"
+        assert choose(name, 100, 50, 0.1).reason == unclear
+    assert choose("price", 100, 50, None).reason == "by name: no label to compare with"
+    rare = "by name: values repeat too rarely to compare"
+    assert choose("price", 100, 60, 9.0).reason == rare
     assert choose("price", 100, 50, -9.0).reason == ""
 
 

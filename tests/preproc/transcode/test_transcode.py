@@ -487,7 +487,7 @@ def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
     capsys.readouterr()
     assert run(later, f"--vocabulary={known}") == 0
     report = capsys.readouterr().out
-    assert re.search(r"unknown: test .*\n(.*\n)*city .* 25.00% +7 ids\n", report)
+    assert re.search(r"\ncity .* 25.00% +7 ids\n(.*\n)+unknown: .* of test;", report)
     out = later / "out"
     assert stored(out, "city", "test") == [6, 1, 0, 4]
     assert stored(out, "user", "test")[0] == stored(known, "user")[3]

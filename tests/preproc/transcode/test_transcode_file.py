@@ -130,8 +130,10 @@ def test_table_of_columns(data_set, tmp_path, capsys):
     path = write(tmp_path / "shop.csv")
     assert run(path, "--label=bought", output=tmp_path / "a") == 0
     output = capsys.readouterr().out
-    assert re.search("price +numerical +numbers, 320 different, 20.00% missing", output)
-    assert re.search("user_id .*ids, .*; an id by its name", output)
+    assert re.search("price +numerical +numbers, 320 different +20.00% ", output)
+    table = [line for line in output.splitlines() if re.search(" (label|numerical|categor)", line)]
+    assert max(map(len, table)) <= 100
+    assert re.search("user_id .*ids .*, by name", output)
     assert re.search("ids +categorical +lists of up to 2, 7 different", output)
     assert "\nleft out: empty (no value)\n" in output
 

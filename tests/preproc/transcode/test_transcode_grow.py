@@ -57,7 +57,7 @@ def test_new_values(tmp_path, first, capsys):
     ]
     assert stored(second, "city") == [4, 2, 3, 4, 0, 3, 0, 3]
     report = capsys.readouterr().out
-    assert "  5 ids (2 new), seen 2 times or more" in report
+    assert "  5 ids, 2 new (2+)" in report
     old, new = spec_of(first), spec_of(second)
     assert [old.cardinality(name) for name in ("user", "city", "shop")] == [7, 3, 101]
     assert [new.cardinality(name) for name in ("user", "city", "shop")] == [7, 5, 141]
@@ -85,7 +85,7 @@ def test_evicted_values(tmp_path, first, capsys):
     third = grown(
         tmp_path / "third", second, ["Nice", "Rome"] * 2, "--date=2026-11-07", "--evict_after=2"
     )
-    assert "  5 ids (1 new) (1 evicted)" in capsys.readouterr().out
+    assert "  5 ids, 1 new, 1 evicted" in capsys.readouterr().out
     assert list(vocabulary(third, "city")) == ["Oslo", "Lima", "Rome", "Nice"]
     assert stored(third, "city") == [4, 3, 4, 3]
     before, after = spec_of(second), spec_of(third)

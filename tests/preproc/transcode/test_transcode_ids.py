@@ -63,7 +63,7 @@ def test_id_0_of_single_values(tmp_path, capsys):
     assert encoder["city"].threshold == 2
     assert encoder.profile["city"].unknown == 0.2
     output = capsys.readouterr().out
-    assert "  3 ids, seen 2 times or more\n" in output
+    assert "  3 ids (2+)\n" in output
 
 
 def test_shares_of_single_and_new_values(tmp_path):
