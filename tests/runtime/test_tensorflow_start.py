@@ -31,3 +31,14 @@ def test_import(tmp_path, run_script, fails):
     )
     done = run_script("-c", program)
     assert ("noise" in done.stderr) == ("no library" in done.stderr) == fails
+
+
+def test_collections(tmp_path, run_script):
+    """Garbage is collected again after the import, but the modules are not looked through."""
+    (tmp_path / "tensorflow.py").write_text("import gc; print(gc.isenabled())")
+    program = (
+        f"import gc, sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from runtime.tensorflow_start import import_tensorflow; import_tensorflow()\n"
+        "print(gc.isenabled(), gc.get_freeze_count() > 1000)"
+    )
+    assert run_script("-c", program).stdout.split() == ["False", "True", "True"]
