@@ -296,7 +296,7 @@ def dataset_of(
         tf.data.Dataset.range(num_batches)
         # One batch at a time is in order anyway, and TensorFlow warns of the argument.
         .map(
-            batch_at,
+            tf.autograph.experimental.do_not_convert(batch_at),  # which takes longer than tracing
             num_parallel_calls=parallel_calls,
             deterministic=None if parallel_calls is None else True,
         )
