@@ -26,7 +26,7 @@ def import_tensorflow() -> None:
     TensorFlow 2.16 and later write lines on their oneDNN kernels to stderr before their log has a
     level, also if these kernels are wanted.
 
-    Python's garbage collector is off meanwhile, and then leaves the objects of the modules alone
+    The garbage collector is off during the import, and then leaves the objects of its modules alone
     (`gc.freeze`): it would take a quarter of the import, and 0.7 s at the end of the process.
     """
     if "tensorflow" in sys.modules:
