@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +17,15 @@ def result_columns(run: RunContext, summary: Mapping[str, Any]) -> dict[str, Map
     """Returns metrics, values without a unit, by the title of their column.
 
     Of a training, those of its last and of its best evaluation; otherwise those of the checkpoint
-    in its training, and those of this run.
+    in its training, unless they are equal, and those of this run.
     """
     position, valid = run.position, run.recipe.valid
     if run.config.run.mode != "train":
         fractions = {name: value for name, value in summary.items() if isinstance(value, float)}
         metrics = {name: value for name, value in fractions.items() if unit_of(name) is None}
         title = "value" if valid is None else valid.split
-        return {**run.trained_metrics, title: metrics} if metrics else {}
+        trained = {t: own for t, own in run.trained_metrics.items() if _differ(own, metrics)}
+        return {**trained, title: metrics} if metrics else {}
     if not position.metrics or valid is None:
         return {}
     columns: dict[str, Mapping[str, Any]]
@@ -32,6 +34,12 @@ def result_columns(run: RunContext, summary: Mapping[str, Any]) -> dict[str, Map
         values = {run.recipe.goal.metric: best.value, **position.best_metrics}
         columns[f"best ({valid.split})"] = {"step": best.step, **values}
     return columns
+
+
+def _differ(trained: Mapping[str, float], metrics: Mapping[str, float]) -> bool:
+    """Returns whether metrics of two evaluations differ in the table."""
+    pairs = [(trained[name], metrics[name]) for name in trained if name in metrics]
+    return not all(math.isclose(a, b, abs_tol=5e-6) for a, b in pairs)
 
 
 def result_notes(run: RunContext, summary: Mapping[str, Any]) -> Iterator[str]:

@@ -114,6 +114,7 @@ def recommend(run: RunContext) -> Summary:
     run.log.message(f"wrote the top {recommendation.count} items of {num_users:,} users to {path}")
     elapsed_s = time.perf_counter() - start
     throughput = num_users / elapsed_s
+    run.log.metadata("throughput", "users/s")
     return {"users": num_users, "elapsed_s": elapsed_s, "throughput": throughput}
 
 

@@ -119,7 +119,9 @@ def start_lines(
 def _start_block(run: RunContext) -> str:
     """Returns what runs, on what, by which settings, and where its log is, in a few lines."""
     config, place = run.config, f"{run.device.kind} in {run.device.compute_dtype}"
-    facts = {**run.recipe.facts, "seed": str(config.run.seed)}
+    facts = {**run.recipe.facts}
+    draws = config.run.mode in ("train", "importance") or run.data is None
+    facts |= {"seed": str(config.run.seed)} if draws or run.start.path is None else {}
     data = {name: facts.pop(name) for name in list(facts) if name.endswith("_rows")}
     facts |= {"ranks": run.world.size} if run.world.size > 1 else {}
     texts = {

@@ -3,6 +3,7 @@
 import base64
 import csv
 import io
+import json
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from runtime.logs.compare import (
     best_of,
     draw_curves,
     find_label,
+    metric_text,
     order_by,
     read_run,
 )
@@ -31,6 +33,7 @@ _OVERVIEW = [
         *(r"best_((pr_|g)?auc|log_loss|normalized_entropy|\w+@\d+)", "throughput", "elapsed_s"),
     )
 ]
+_BASELINE = "baseline.json"  # results of `--baseline`
 _FLAGS = ("recipe", "mode")  # that the overview has
 _NOTHING = object()
 # Runs whose curves are in one picture: more are hard to distinguish.
@@ -206,12 +209,27 @@ def _run(
     yield f'<details open id="{escape(name)}"><summary>{escape(name)}</summary>'
     rows = [[escape(label), escape(record.text(label))] for label in record.metrics()]
     yield _table(["metric", "value"], rows)
+    yield from _baseline(Path(record.name))
     for picture in sorted(Path(record.name).glob("*.png")):
         yield pictures.html(picture, f"{picture.stem} of {name}")
     messages = "\n".join(escape(message) for message in record.messages)
     yield f"<details><summary>Messages: data, tables, plan</summary><pre>{messages}</pre></details>"
     own = {n: value for n, value in record.parameters.items() if n not in common}
     yield f"<details><summary>Flags and versions</summary>{_parameters(own)}</details></details>"
+
+
+def _baseline(folder: Path) -> Iterator[str]:
+    """Yields the metrics of simple models and of the checkpoint, if a run compared them."""
+    if not (folder / _BASELINE).is_file():
+        return
+    content = json.loads((folder / _BASELINE).read_bytes())
+    models = [*content["models"], *filter(None, [content["checkpoint"]])]
+    names = list(dict.fromkeys(name for model in models for name in model["metrics"]))
+    cells = [
+        [escape(m["model"]), *(metric_text(m["metrics"].get(name), None) for name in names)]
+        for m in models
+    ]
+    yield _table([f"compared on the {content['split']} split", *map(escape, names)], cells)
 
 
 def _link(record: RunRecord, folder: Path) -> str:

@@ -109,6 +109,7 @@ def test_seen_items_and_too_few_left(rows, model, tmp_path, capsys):
     check(lines, scores, range(USERS), 40, seen_pairs(rows))
     output = capsys.readouterr().out
     assert output.count("note: 60 users have fewer than 40 items left: all of them were") == 1
+    assert re.search(r" users/s\b", output)
 
 
 def pairs_of(rows, split):

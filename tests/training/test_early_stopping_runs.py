@@ -1,6 +1,7 @@
 """--early_stopping in the real recipes, on tiny data."""
 
 import os
+import re
 
 import pytest
 
@@ -67,7 +68,7 @@ def test_pictures_of_the_kept_weights(stopped, drawn):
     assert drawn["evaluation"]["curves"]["auc"] == summary["best_auc"] != summary["auc"]
 
 
-def test_patience(tiny, stopped, tmp_path):
+def test_patience(tiny, stopped, tmp_path, capsys):
     folder, summary, _ = stopped
     values = aucs(folder / "run")
     best = max(range(len(values)), key=lambda i: values[i][1])
@@ -79,6 +80,9 @@ def test_patience(tiny, stopped, tmp_path):
     flags = (f"--dataset_path={tiny}", "--mode=eval", "--eval_mapping=validation")
     _, tested = in_process(tmp_path, *flags, f"--restore_checkpoint_path={link}")
     assert tested["auc"] == pytest.approx(summary["best_auc"], abs=1e-9)
+    output = capsys.readouterr().out
+    assert re.search(r"\nmetric +validation\nauc ", output), "values of the training are equal"
+    assert " seed " not in output
 
 
 @pytest.mark.long

@@ -1,5 +1,6 @@
 """`python -m runtime.logs dashboard`: one page, which a browser shows without other files."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -24,6 +25,10 @@ def page(tmp_path, root):
     write(runs / "first", flags, {1: 0.9, 2: 0.8}, {2: 0.7}, {"auc": 0.7, "throughput": 12345.6})
     write(runs / "group/second", flags, {1: 0.9, 2: 0.6}, {1: 0.6, 2: 0.75}, None)
     plots.learning_curve(runs / "first/learning_curve.png", {"train_loss": [(1, 0.9), (2, 0.8)]})
+    metrics = {"auc": 0.123456}
+    models = [{"model": "constant", "settings": "", "metrics": metrics, "elapsed_s": 0.1}]
+    results = {"split": "test", "description": "", "models": models, "checkpoint": None}
+    (runs / "first/baseline.json").write_text(json.dumps(results))
     numbers = range(1, len(Measurement._fields) + 1)
     write_csv(runs / "latency.csv", [Measurement(*numbers)])
     (runs / "scores.csv").write_text("user,score\n1,0.5\n")
@@ -36,6 +41,7 @@ def page(tmp_path, root):
 
 def test_content(page):
     text = page.read_text()
+    assert "<td>constant</td><td>0.12346</td>" in text and "compared on the test split" in text
     for part in ("first", "group/second", "0.70000", "12.35k samples/s", "without summary"):
         assert part in text
     assert "&lt;a &amp; b&gt;" in text and "<a & b>" not in text
