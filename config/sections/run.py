@@ -27,8 +27,9 @@ class RunConfig:
         "train",
         "task; train, or with a checkpoint eval (report its metrics), importance (measure how much "
         "they depend on each feature), predict (write a score per sample; labels may be absent), "
-        "recommend (write the top items of users), inference (measure throughput and latency; also "
-        "without a checkpoint) or deploy (write a SavedModel, --saved_model_output_path)",
+        "recommend (ncf.py, sim.py: write the top items of users), inference (measure throughput "
+        "and latency; also without a checkpoint) or deploy (write a SavedModel, "
+        "--saved_model_output_path)",
     )
     preset: str = Rules(resume=FIXED, modes=TRAIN, choices=(AUTO, SMALL, TERABYTE, MLPERF)).flag(
         AUTO,

@@ -190,6 +190,7 @@ def test_help_for_a_data_set(tiny, capsys):
     assert dlrm.main(["prog", "--help", f"--dataset_path={tiny}", "--seed=3"]) == 0
     output = capsys.readouterr().out
     assert "1,000 training samples" in output and "(here: 60)" in output and "here: 3" in output
+    assert "task (train, eval, importance, predict, inference, deploy; default: train)" in output
 
 
 @pytest.mark.quick("--max_steps=5*", "--batch_size*")
