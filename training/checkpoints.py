@@ -224,7 +224,10 @@ def restore(
     assert start.path is not None
     model, growth = recipe.model, Growth.from_spec(data)
     data_of_start, id_spaces = saved.get("feature_spec"), saved.get("id_spaces", ())
-    growth.check_ids(id_spaces, f"{start.flag} {start.path}")
+    if data is not None:
+        trained_on = saved.get("flags", {}).get("dataset_path")
+        where = f"{start.flag} {start.path}"
+        growth.check_ids(id_spaces, where, trained_on, data.base_directory)
     weights = training_weights(recipe) if start.resumes else model.weights_to_save()
     # Evicted values moved the ids since an ancestor, not since the data set itself.
     is_same = data is not None and data.fingerprint() == data_of_start

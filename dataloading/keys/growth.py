@@ -54,22 +54,27 @@ class Growth:
         """Returns whether the ids of a checkpoint with these `id_spaces` keep their meaning."""
         return bool(id_spaces) and id_spaces[0] in self.id_spaces
 
-    def check_ids(self, id_spaces: Sequence[str], where: str) -> None:
+    def check_ids(
+        self, id_spaces: Sequence[str], where: str, trained_on: str | None, data: Path
+    ) -> None:
         """Raises ValueError if the rows of a checkpoint belong to other values.
 
         Args:
             id_spaces: those of the data set of the checkpoint; empty if they are unknown.
             where: name of the checkpoint, for the message.
+            trained_on: folder of its data set, for the message; None if it is unknown.
+            data: folder of the data set.
         """
         if not id_spaces or not self.id_spaces or self.continues(id_spaces):
             return
         if self.id_spaces[0] in id_spaces or self.evicted_from == id_spaces[0]:
             return
+        known = trained_on or "DIR"
         raise ValueError(
-            f"{where}: its tables have the ids of other vocabularies than those of the data set. "
-            "Expected the data set of the training, one that `preproc.transcode --vocabulary` "
-            "encoded with its ids, or (with --grow) one that continues them; where values were "
-            "evicted, only the next one does: train on each in turn"
+            f"{where}: expected the data set of its training, {known}, one that `preproc.transcode "
+            f"--vocabulary {known}` encoded, or (with --grow) one that continues its ids, got "
+            f"{data}, whose ids are other values: pass another --dataset_path or checkpoint. Where "
+            "values were evicted, only the next data set continues the ids: train on each in turn"
         )
 
     def kept_rows(

@@ -223,9 +223,11 @@ def _check_spec(trained: TrainedModel, raw: FeatureSpec | None) -> None:
     wanted = trained.index.description.get("feature_spec")
     actual = raw.fingerprint() if raw is not None else None
     if wanted != actual:
+        trained_on = trained.index.description.get("flags", {}).get("dataset_path")
         saved, ours = (str(fingerprint)[:12] for fingerprint in (wanted, actual))
         raise ValueError(
-            f"checkpoint {trained.path} was trained on another feature spec than "
-            f"{trained.spec.origin} (fingerprint {saved}, this is {ours}): give "
-            "the training's data set, or a folder with its feature_spec.yaml, with --dataset_path"
+            f"checkpoint {trained.path}: expected the data set of its training, "
+            f"{trained_on or 'unknown'}, got {trained.spec.origin} of other content (fingerprint "
+            f"{ours}, not {saved}): pass the training's data set, or a folder with its "
+            "feature_spec.yaml, as --dataset_path"
         )

@@ -151,8 +151,8 @@ def _check_names(
         theirs, ours = _features(entries), _features(wanted)
         if theirs and ours and theirs != ours:
             raise ValueError(
-                f"checkpoint {path} was trained on the features {_list(theirs)}; the data set has "
-                f"{_list(ours)}: give the --dataset_path of its training, or another checkpoint"
+                f"checkpoint {path}: expected a data set with the features of its training, "
+                f"{_list(theirs)}, got {_list(ours)}: pass another --dataset_path or checkpoint"
             )
         raise ValueError(
             f"checkpoint {path} is of another model: it lacks {missing or 'nothing'} and has "

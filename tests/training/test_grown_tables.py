@@ -100,8 +100,10 @@ def test_ids_of_other_values(tmp_path, capsys):
         flags += ("--mode=eval", "--eval_mapping=validation")
         code, _ = in_process(tmp_path / "run", *flags)
         assert code == 2 * is_refused
-        message = "its tables have the ids of other vocabularies"
-        assert (message in "".join(capsys.readouterr())) == is_refused
+        message = f"of its training, {days[0]}, one that"
+        message_of_got = f"continues its ids, got {days[2]}, whose ids are other values"
+        printed = "".join(capsys.readouterr())
+        assert (message in printed) == (message_of_got in printed) == is_refused
 
 
 @pytest.mark.parametrize("name", ["day6", "evicted"])
@@ -148,7 +150,7 @@ def test_refused_tables(shop, tmp_path, capsys):
     resumed(shop, "day6", grown)
     restore = f"--restore_checkpoint_path={grown / 'm'}"
     shrunk = r"sparse/user is float32 \[13, 4\], the model needs float32 \[10, 4\]: a training rest"
-    for name, message in {"days": shrunk, "evicted": "the ids of other vocabularies"}.items():
+    for name, message in {"days": shrunk, "evicted": "whose ids are other values"}.items():
         flags = (f"--dataset_path={shop / name}", restore, *TINY, "--evals_per_epoch=0")
         code, _ = in_process(tmp_path / "run", *flags)
         assert code == 2

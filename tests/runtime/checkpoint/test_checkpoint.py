@@ -355,8 +355,8 @@ def test_other_features(tmp_path):
     with pytest.raises(ValueError) as raised:
         checkpoint.restore(path, ours)
     assert str(raised.value) == (
-        f"checkpoint {path} was trained on the features cat; the data set has f0, f1, f10, f11, "
-        "f12, f13, ... (26 in all): give the --dataset_path of its training, or another checkpoint"
+        f"checkpoint {path}: expected a data set with the features of its training, cat, got f0, "
+        "f1, f10, f11, f12, f13, ... (26 in all): pass another --dataset_path or checkpoint"
     )
 
 
