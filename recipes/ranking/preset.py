@@ -24,8 +24,7 @@ _MLPERF = Path(__file__).resolve().parents[1] / "presets/mlperf.flags"
 
 def _describe_small() -> dict[str, str]:
     few = f"below {_STOPPED_BELOW:,} samples with early stopping"
-    kinds = {name: kind for name, kind in OPTIMIZERS.items() if kind.is_of_dense}
-    rates = ", ".join(f"{kind.default_rate:g} with {name}" for name, kind in kinds.items())
+    rates = ", ".join(f"{kind.default_rate:g} with {name}" for name, kind in OPTIMIZERS.items())
     rates += f"; half of it from 30,000 samples on {few}"
     return {
         **small_preset.SCHEDULE,
@@ -34,6 +33,7 @@ def _describe_small() -> dict[str, str]:
         "optimizer": "adam",
         "embedding_optimizer": f"adam {few}",
         "learning_rate": rates,
+        "embedding_learning_rate": "that of --embedding_optimizer, if it is passed",
         "batch_size": f"256 {few}; else about 1.5 * sqrt(samples), a power of 2",
         "epochs": f"at most {_STOPPED_EPOCHS} {few}; else 12 below 1,500 samples, falling to 1 "
         "from a million on",
@@ -74,14 +74,19 @@ def choose_small(
     if values["training_loss"] != metric:  # a loss of groups
         metric = f"ndcg@{values['group_cutoffs'][0]}"
     num_samples = small_preset.choose_stopping(values, num_samples, held_out, metric)
-    default_rate = not {"optimizer", "learning_rate"} & set(values.pinned)
     values.set(optimizer="adam")
+    dense = OPTIMIZERS[values["optimizer"]]
+    tables = OPTIMIZERS.get(values["embedding_optimizer"], dense)  # dense: auto
+    has_one_rate = dense.default_rate == tables.default_rate
+    default_rate = has_one_rate and not {"optimizer", "learning_rate"} & set(values.pinned)
     if values["variant"] != "nvidia":
         values.set(wide=True, **({"numerical_embedding": "bins"} if has_bins else {}))
     stops = bool(values["early_stopping"]) and num_samples < _STOPPED_BELOW
     # Ids of rare values need more decay of the weights where there are few samples.
     share = 0.5 if stops and num_samples >= FEW_SAMPLES else 1.0
-    values.set(learning_rate=share * OPTIMIZERS[values["optimizer"]].default_rate)
+    values.set(learning_rate=share * dense.default_rate)
+    if not has_one_rate and "learning_rate" not in values.pinned:
+        values.set(embedding_learning_rate=share * tables.default_rate)
     if default_rate and (stops or num_samples < FEW_SAMPLES):
         # Against overfitting. A step decays weights by this times the learning rate, so that the
         # two are chosen together.
@@ -90,7 +95,7 @@ def choose_small(
         patience = _STOPPED_PATIENCE * values["evals_per_epoch"]
         values.set(early_stopping=patience, epochs=_STOPPED_EPOCHS, dropout_rate=0.2)
         values.set(batch_size=power_of_two(256, num_samples))
-        if OPTIMIZERS[values["optimizer"]].of_tables:
+        if dense.of_tables:
             values.set(embedding_optimizer=values["optimizer"])  # rare ids decay, too
             # Adam would move the row of a rare id as far as those of frequent ones. Its gradients
             # are small, and an epsilon above them keeps it from learning its samples by heart.

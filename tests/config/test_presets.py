@@ -170,6 +170,19 @@ def test_decay_of_sparse_interactions():
     assert decay(5_999, "--weight_decay=0.1") is None
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "rate", "table_rate"),
+    [("adam", 0.002, None), ("adagrad", 0.002, 0.02), ("rowwise_adagrad", 0.002, 0.02)],
+)
+def test_rate_of_tables(optimizer, rate, table_rate):
+    """An optimizer of the tables gets its rate, unless one is passed."""
+    flags = applied("dlrm", 8_000, f"--embedding_optimizer={optimizer}").optimizer
+    assert (flags.learning_rate, flags.embedding_learning_rate) == (rate, table_rate)
+    assert flags.weight_decay == (2 if table_rate is None else 0)
+    pinned = applied("dlrm", 8_000, f"--embedding_optimizer={optimizer}", "--learning_rate=0.01")
+    assert pinned.optimizer.embedding_learning_rate is None
+
+
 def test_note():
     note = applied("dlrm", 8_000, "--learning_rate=0.01").preset_note
     assert note.startswith("preset small (8,000 training samples, fewer than 524,288,000): ")
@@ -358,7 +371,8 @@ def test_optimizer_flags():
 def test_usage(recipe):
     set_by_small = set(choose(recipe, 8_000, "--preset=small").values)
     if recipe in ("dlrm", "dcnv2"):
-        set_by_small |= {"decay_power"}  # of more samples
+        # Of more samples, and with --embedding_optimizer.
+        set_by_small |= {"decay_power", "embedding_learning_rate"}
     if recipe == "dlrm":
         set_by_small |= {"num_cross_layers", "cross_layer_projection_dim"}  # --interaction cross
     if recipe == "ncf":
