@@ -156,11 +156,12 @@ def resume_flags(
             "that one"
         )
     ours = config.flat()
-    adopted = {name: value for name, value in flags.items() if name not in flags_with(resume=OWN)}
+    own = flags_with(config.family, resume=OWN)
+    adopted = {name: value for name, value in flags.items() if name not in own}
     # The model's flags are the resolved ones, without the choice of an implementation.
     same = {n: v for n, v in adopted.items() if canonical_value(n, v) == remembered.get(n, v)}
     adopted = _checked(config, {**adopted, **remembered, **same}, where)
-    fixed = flags_with(resume=FIXED) | set(remembered)
+    fixed = flags_with(config.family, resume=FIXED) | set(remembered)
     if "interaction" in remembered and (ours["dropout_rate"] > 0) != (
         adopted.get("dropout_rate", -1) > 0
     ):

@@ -64,7 +64,7 @@ def parse(argv: Sequence[str], definition: Definition) -> Config:
     explicit |= definition.family.expand(values, explicit)
     config = Config(definition, frozenset(explicit)).with_values(values)
     config.check_values(values)
-    for check_rule in RULES:
+    for check_rule in (*RULES, *definition.family.rules):
         check_rule(config)
     if not config.awaits_checkpoint:
         config.check_complete()

@@ -10,32 +10,21 @@ from typing import Any
 
 from config.family import Definition, Family
 from config.flag import mask_passwords, rules_of
-from config.sections import (
-    checkpoint,
-    collaborative,
-    evaluation,
-    original,
-    recommendation,
-    run,
-)
+from config.sections import checkpoint, evaluation, original, recommendation, run
 from config.sections.checkpoint import CheckpointConfig
-from config.sections.collaborative import CollaborativeConfig
 from config.sections.data import DataConfig, SyntheticConfig, check_dataset_path
 from config.sections.device import DeviceConfig
 from config.sections.distribution import DistributionConfig
 from config.sections.evaluation import EvaluationConfig
 from config.sections.logs import LogConfig
-from config.sections.model import ModelConfig, SequentialConfig
+from config.sections.model import ModelConfig, canonical_value
 from config.sections.optimizer import OptimizerConfig, check_loss
 from config.sections.original import OriginalConfig
 from config.sections.recommendation import RecommendationConfig
 from config.sections.run import RunConfig
 
 # Rules across flags: each raises ValueError for values that contradict each other.
-RULES = (
-    *(*run.RULES, *evaluation.RULES, *checkpoint.RULES),
-    *(*collaborative.RULES, *original.RULES, *recommendation.RULES),
-)
+RULES = (*run.RULES, *evaluation.RULES, *checkpoint.RULES, *original.RULES, *recommendation.RULES)
 # Those of flags that a checkpoint may set.
 COMPLETE_RULES = (
     check_dataset_path,
@@ -54,6 +43,7 @@ class Config:
         definition: the recipe; flags that it does not have keep their defaults.
         explicit: names of the flags that the command line sets; the others have their defaults.
         preset_note: a sentence on the preset and its values, "" if a checkpoint has all values.
+        family_flags: flags of the family alone (`Family.section`).
     """
 
     definition: Definition
@@ -62,8 +52,7 @@ class Config:
     data: DataConfig = field(default_factory=DataConfig)
     run: RunConfig = field(default_factory=RunConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
-    sequence: SequentialConfig = field(default_factory=SequentialConfig)
-    collaborative: CollaborativeConfig = field(default_factory=CollaborativeConfig)
+    family_flags: Any = None
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     recommendation: RecommendationConfig = field(default_factory=RecommendationConfig)
@@ -74,6 +63,10 @@ class Config:
     synthetic: SyntheticConfig = field(default_factory=SyntheticConfig)
     original: OriginalConfig = field(default_factory=OriginalConfig)
 
+    def __post_init__(self) -> None:
+        if self.family_flags is None:
+            object.__setattr__(self, "family_flags", self.family.section())
+
     @property
     def recipe(self) -> str:
         """Name of the recipe."""
@@ -83,6 +76,12 @@ class Config:
     def family(self) -> Family:
         """The family of the recipe."""
         return self.definition.family
+
+    @property
+    def model_flags(self) -> dict[str, Any]:
+        """Values that a checkpoint stores so that the model can be built again."""
+        owner = self.definition if self.definition.build_model else self.family
+        return {name: canonical_value(name, self.value(name)) for name in owner.model_flags}
 
     def value(self, name: str) -> Any:
         """Returns the value of a flag."""
@@ -166,17 +165,17 @@ class Config:
 
     def _is_foreign(self, section: str, name: str) -> bool:
         """Returns whether a flag is one of the family's model, and the recipe has its own model."""
-        is_of_model = section in ("model", "sequence", "distribution") and name != "rank_timeout_s"
-        definition = self.definition
-        return bool(definition.build_model and is_of_model and name not in definition.model_flags)
+        is_of_model = section in ("model", "distribution") or name in self.family.model_flags
+        own = (*self.definition.model_flags, "rank_timeout_s")
+        return self.definition.build_model is not None and is_of_model and name not in own
 
 
-# Sections by name, in the order of `--help`.
-SECTIONS: dict[str, type] = {
-    section.name: typing.get_type_hints(Config)[section.name]
-    for section in dataclasses.fields(Config)
-    if section.default_factory is not dataclasses.MISSING
-}
+@functools.cache
+def sections_of(family: Family) -> dict[str, type]:
+    """Returns the sections of a family's flags by name, in the order of `--help`."""
+    hints = typing.get_type_hints(Config) | {"family_flags": family.section}
+    names = [section.name for section in dataclasses.fields(Config)]
+    return {name: hints[name] for name in names[names.index("data") :]}
 
 
 @functools.cache
@@ -184,7 +183,7 @@ def fields_of(family: Family) -> tuple[tuple[str, "dataclasses.Field[Any]"], ...
     """Returns (section, field) of each flag of a family."""
     return tuple(
         (section, field)
-        for section, kind in SECTIONS.items()
+        for section, kind in sections_of(family).items()
         for field in dataclasses.fields(kind)
         if rules_of(field).part in ("", *family.parts)
     )
@@ -192,32 +191,32 @@ def fields_of(family: Family) -> tuple[tuple[str, "dataclasses.Field[Any]"], ...
 
 @functools.cache
 def _sections_by_flag(family: Family) -> dict[str, str]:
-    """Returns the section of each flag, of those of other families too.
+    """Returns the section of each flag, of those of other families too that are in no section of
+    theirs.
 
     Two sections may have a flag of one name, for different families.
     """
     names = {
         field.name: section
-        for section, kind in SECTIONS.items()
+        for section, kind in sections_of(family).items()
         for field in dataclasses.fields(kind)
     }
     return names | {field.name: section for section, field in fields_of(family)}
 
 
 @functools.cache
-def flags_with(**rules: Any) -> frozenset[str]:
-    """Returns the names of all recipes' flags whose rules have these values."""
+def flags_with(family: Family, **rules: Any) -> frozenset[str]:
+    """Returns the names of a family's flags whose rules have these values."""
     return frozenset(
         field.name
-        for kind in SECTIONS.values()
-        for field in dataclasses.fields(kind)
+        for _, field in fields_of(family)
         if all(getattr(rules_of(field), name) == value for name, value in rules.items())
     )
 
 
 def flag_types(family: Family, name: str) -> tuple[type, ...]:
     """Returns the Python types that the value of a flag may have."""
-    hint = typing.get_type_hints(SECTIONS[_sections_by_flag(family)[name]])[name]
+    hint = typing.get_type_hints(sections_of(family)[_sections_by_flag(family)[name]])[name]
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     kinds = tuple(typing.get_origin(kind) or kind for kind in kinds)
     return (*kinds, int) if float in kinds else kinds

@@ -1,11 +1,16 @@
 """Recipes as config and the packages above it know them: `Family` and `Definition`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from config.flag import Values
 from config.sections.optimizer import check_weight_decay
+
+
+@dataclass(frozen=True)
+class NoFlags:
+    """No flags."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -17,9 +22,14 @@ class Family:
 
     Attributes:
         reads: kind of data sets that it reads (`dataloading.spec.locate`).
+        section: dataclass of its own flags, `Config.family_flags`.
+        rules: rules across them, see `config.config.RULES`.
+        model_flags: flags that a checkpoint stores so that the model can be built again.
         parts: parts of the flags (`Rules.part`) that it has, next to the flags of all families.
         untrained_modes: values of --mode that also run with random weights, of those that
             otherwise need a checkpoint.
+        reads_data: flags -> whether the run reads a data set, so that it needs the path of one.
+        replaces_training: flags -> whether a training may follow an unfinished one in its folder.
         recommends_from_split: whether --mode recommend reads a split of the data set.
         expand: (values by name, flags of the command line) -> the flags that the user sets by
             flags that stand for them; their values are set.
@@ -41,18 +51,22 @@ class Family:
         spec_of_data: (config, spec) -> feature spec of the samples.
         open_data: (config, spec, world) -> samples to train on, samples to evaluate, and others.
         default_metric: metric by which a search compares trainings without `--metric`.
-        evaluator: (config, model, data set) -> evaluator of a trained model; None: of clicks.
         baseline: name of the module whose `task(spec, config, max_rows)` is the comparison of
-            simple models with a checkpoint.
+            simple models with a checkpoint; None: that of another family that `reads` the same.
         check_baseline: raises ValueError if a package of the simple models is not installed.
-        serving: name of the module that splits a trained model for serving.
-        own_serving: the same of a model of one's own (`Definition.build_model`); None: the
-            definition names one.
+        serving: name of the module that splits a trained model for serving; None: the definition
+            names one.
+        own_serving: the same of a model of one's own (`Definition.build_model`).
     """
 
     reads: str
-    parts: frozenset[str]
+    section: type[Any] = NoFlags
+    rules: Sequence[Callable[[Values], None]] = ()
+    model_flags: Sequence[str]
+    parts: frozenset[str] = frozenset()
     untrained_modes: tuple[str, ...] = ()
+    reads_data: Callable[[Values], bool] = lambda flags: True
+    replaces_training: Callable[[Values], bool] = lambda flags: False
     recommends_from_split: bool = False
     expand: Callable[[dict[str, Any], set[str]], set[str]] = lambda values, explicit: set()
     implied: Callable[[Values], set[str]] = lambda flags: set()
@@ -70,10 +84,9 @@ class Family:
     spec_of_data: Callable[..., Any] = lambda config, spec: spec
     open_data: Callable[..., tuple[Any, ...]]
     default_metric: str = "auc"
-    evaluator: Callable[..., Any] | None = None
-    baseline: str
+    baseline: str | None = None
     check_baseline: Callable[[], None] = lambda: None
-    serving: str
+    serving: str | None = None
     own_serving: str | None = None
 
 
@@ -93,7 +106,7 @@ class Definition:
             the family.
         build_model: as of the family, for another model, whose tables have no plan; None: that of
             the family. For serving, it is also called with a spec of one id per feature.
-        model_flags: flags that `build_model` reads, which a checkpoint stores.
+        model_flags: of `build_model`, in place of those of the family.
         metrics: further metrics of its evaluations, functions feature spec ->
             `nn.metrics.metric.Metric`.
         serving: name of the module that splits a model of `build_model` for serving

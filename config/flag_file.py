@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from config.config import SECTIONS, Config, fields_of
+from config.config import Config, fields_of, sections_of
 from config.flag import rules_of
 
-# Paths of logs, which a repetition must not overwrite, and the rank that a launcher assigns.
-_OF_THE_RUN = ("run_dir", "log_path", "rank_logs", "mlperf_log", "tensorboard_dir", "local_rank")
+# Paths of logs, which a repetition must not overwrite.
+_OF_THE_RUN = ("run_dir", "log_path", "rank_logs", "mlperf_log", "tensorboard_dir")
 _HEADER = "# All flags of a run of "  # followed by the recipe
 _NAMES = ("--flagfile", "-flagfile")
 
@@ -118,7 +118,7 @@ def text(config: Config) -> str:
         name, value = field.name, values[field.name]
         if section not in titles:
             titles.add(section)
-            lines += ["", f"# {str(SECTIONS[section].__doc__).rstrip('.')}"]
+            lines += ["", f"# {str(sections_of(config.family)[section].__doc__).rstrip('.')}"]
         if value is None and config.default(name) is None:
             continue
         rules = rules_of(field)

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from config.config import SECTIONS, Config, fields_of
+from config.config import Config, fields_of, sections_of
 from config.family import Definition
 from config.flag import rules_of
 
@@ -32,7 +32,7 @@ def usage(definition: Definition, full: bool = False, config: Config | None = No
         full: all flags with their details, by section, as `--helpfull`.
         config: flags of a data set; None: values are those of the presets.
     """
-    aliases = definition.aliases
+    aliases, sections = definition.aliases, sections_of(definition.family)
     fields = {field.name: (section, field) for section, field in fields_of(definition.family)}
     lines = [""]
     if config is not None:
@@ -40,7 +40,7 @@ def usage(definition: Definition, full: bool = False, config: Config | None = No
         lines = [f"\nValues here: those for {config.data.dataset_path}, {note}."]
     for name in fields if full else filter(fields.__contains__, _COMMON):
         section, field = fields[name]
-        title = f"\n{str(SECTIONS[section].__doc__).rstrip('.')}:"
+        title = f"\n{str(sections[section].__doc__).rstrip('.')}:"
         lines += [title] if full and title not in lines else []
         names = ", ".join((f"--{name}", *aliases_of(name, aliases)))
         start = f"  {names:{len(_INDENT) - 4}}  {field.metadata['help']}"

@@ -11,7 +11,7 @@ from config.family import Definition
 from config.help import usage
 from config.sections.data import is_drawn_from_flags
 from config.sections.device import DeviceConfig, read_loss_scale
-from config.sections.model import canonical_value, parse_embedding_dims
+from config.sections.model import parse_embedding_dims
 from config.sections.optimizer import OptimizerConfig
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "Definition",
     "DeviceConfig",
     "OptimizerConfig",
-    "canonical_value",
     "flag_types",
     "flags_with",
     "is_drawn_from_flags",

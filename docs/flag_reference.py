@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from config.config import SECTIONS, Config, fields_of
+from config.config import Config, fields_of, sections_of
 from config.flag import rules_of
 from config.help import aliases_of, describe
 from recipes.registry import BY_NAME
@@ -96,7 +96,9 @@ def entry(field: dataclasses.Field) -> str:
 def text() -> str:
     """Returns the page."""
     parts = [INTRODUCTION, preset_tables()]
-    for kind in SECTIONS.values():
+    families = dict.fromkeys(definition.family for definition in BY_NAME.values())
+    kinds = zip(*(sections_of(family).values() for family in families), strict=True)
+    for kind in dict.fromkeys(kind for each in kinds for kind in each if dataclasses.fields(kind)):
         entries = [entry(field) for field in dataclasses.fields(kind)]
         parts.append(f"## {str(kind.__doc__).rstrip('.')}\n\n" + "\n".join(entries) + "\n")
     return "\n".join(parts)

@@ -157,7 +157,7 @@ def _connect(config: Config) -> tuple[World, Device]:
 
 def _shared_flags(config: Config) -> dict[str, Any]:
     """Returns the flags that must be equal in all processes."""
-    local = flags_with(is_local=True)
+    local = flags_with(config.family, is_local=True)
     return {f"--{name}": value for name, value in config.flat().items() if name not in local}
 
 
@@ -217,7 +217,7 @@ def _build_recipe(
         return recipe
 
     recipe = run_on_all_ranks(world, compose)
-    world.check_agreement({**recipe.model_flags, **recipe.facts})
+    world.check_agreement({**config.model_flags, **recipe.model_flags, **recipe.facts})
     notes = list[str]()
     if start.path is not None:
         description = saved.description if saved else {}

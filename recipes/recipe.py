@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -114,7 +114,7 @@ class Recipe:
         optimizers: those of the dense variables and of the tables.
         evaluator: metrics over `valid`, "log_loss" and the goal's metric among them; None without
             `valid`, and for predictions.
-        model_flags: flags that a checkpoint stores so that this model can be built again.
+        model_flags: flags of the model whose values the data decides, for its checkpoints.
         facts: sizes of model and data, for the log.
         notes: warnings about automatic choices; empty texts are skipped.
         goal: metric by which evaluations are compared, without `--metric`.
@@ -142,8 +142,8 @@ class Recipe:
     loss: Loss
     optimizers: Sequence[Optimizer]
     evaluator: Evaluator | None
-    model_flags: Mapping[str, Any]
     facts: Mapping[str, Any]
+    model_flags: Mapping[str, Any] = field(default_factory=dict)
     notes: Sequence[str] = ()
     goal: Goal = Goal()
     metrics: Sequence[str] = METRICS

@@ -56,13 +56,13 @@ def choose_stopping(
     return num_samples - (held_out(num_samples) if values["early_stopping"] else 0)
 
 
-def choose_schedule(num_rows: int, values: Selection) -> None:
+def choose_schedule(num_rows: int, values: Selection, num_parts: int = 1) -> None:
     """Sets a warm-up of 5 % of the steps, then linear decay until the end of the last epoch.
 
     `--max_steps` shortens the warm-up and not the decay: a training that it stops can be resumed.
+    A step has `num_parts` batches.
     """
-    batch = values["batch_size"] * values["grads_accumulated"]
-    steps = values["epochs"] * -(-num_rows // batch)
+    steps = values["epochs"] * -(-num_rows // (values["batch_size"] * num_parts))
     max_steps = steps if values["max_steps"] == -1 else min(steps, values["max_steps"])
     values.set(warmup_steps=max_steps // 20)
     start = min(values["warmup_steps"], steps)

@@ -14,20 +14,19 @@ import pytest
 from config.sections.optimizer import OPTIMIZERS
 from recipes.registry import BY_NAME
 
+ROOT = Path(__file__).resolve().parents[1]
 # package or root module -> packages and modules that it may import, in addition to itself.
 EMBEDDINGS = "distributed_embeddings"
 RECIPES = {"recipes", "config", "training", "nn", "dataloading", "runtime", EMBEDDINGS}
 RECIPES |= {"preproc.encoding"}
+SCRIPTS = {file.name for file in ROOT.glob("*.py")} - {"conftest.py"}
+FAMILIES = {d.family.build.__module__.split(".")[1] for d in BY_NAME.values()}  # folders of recipes
 ALLOWED = {
-    "dlrm.py": {"main", "recipes"},
-    "dcnv2.py": {"main", "recipes"},
-    "sim.py": {"main", "recipes"},
-    "ncf.py": {"main", "recipes"},
+    **{script: {"main", "recipes"} for script in SCRIPTS},
+    **{f"recipes/{family}": RECIPES - {"training"} for family in FAMILIES},
     "main.py": RECIPES,
+    "setup_environment.py": set(),
     "recipes": RECIPES | {"deployment"},
-    "recipes/ranking": RECIPES - {"training"},
-    "recipes/sequential": RECIPES - {"training"},
-    "recipes/collaborative": RECIPES - {"training"},
     "recipes/search": RECIPES,
     "recipes/baseline": RECIPES - {"training"} | {"deployment.model.trained_model"},
     "training": RECIPES - {"recipes", "training"} | {"recipes.recipe", "recipes.from_flags"},
@@ -104,7 +103,8 @@ ALLOWED = {
     "tensorflow-dot-based-interact": set(),
     "op_build": set(),
     "docs": {"config", "recipes.registry"},
-    "benchmarks": {"deployment", "dlrm", "main", "ncf", "preproc", "sim"} | RECIPES,
+    "benchmarks": {"deployment", "preproc", *(name.removesuffix(".py") for name in SCRIPTS)}
+    | RECIPES,
 }
 OURS = {Path(room).parts[0].removesuffix(".py") for room in ALLOWED} | {"tests", EMBEDDINGS}
 SPARK = (
@@ -125,7 +125,7 @@ TORCH_PEERS = (
 )
 # Packages that may be absent, and the parser of command lines: the files that may import them.
 HOMES = {
-    "argparse": ("config/command.py",),
+    "argparse": ("config/command.py", "setup_environment.py"),
     "horovod": (
         "distributed-embeddings/distributed_embeddings/collectives/horovod_modules.py",
         "runtime/cluster/horovod_modules.py",
@@ -169,12 +169,7 @@ HOMES = {
 
 
 def sources(root: Path) -> list[Path]:
-    files = [root / room for room in ALLOWED if room.endswith(".py")]
-    for room in ALLOWED:
-        if not room.endswith(".py"):
-            files += (root / room).rglob("*.py")
-    left_out = {"tests", "build"}
-    return sorted(file for file in set(files) if not left_out & {*file.relative_to(root).parts})
+    return [root / file for file in product(root) if file != "conftest.py"]
 
 
 def room_of(file: str) -> str:
@@ -244,7 +239,7 @@ def test_violations(file, name):
 
 def test_described_packages(root):
     text = (root / "docs/explanation/architecture.md").read_text()
-    for room in ALLOWED:
+    for room in ALLOWED.keys() - SCRIPTS - {f"recipes/{family}" for family in FAMILIES}:
         assert f"`{room}" in text, room
 
 
@@ -425,7 +420,7 @@ ANY_NAME = r"(original|config/sections|distributed-embeddings/(examples|.*/pytho
 ALIKE = (
     r"(.*/)?(__init__|__main__|setup|options)\.py",
     r"benchmarks/\w+/(ours|peer|workload)\.py",
-    r"(config|recipes/\w+)/(family|build|preset|rankings|shape)\.py",
+    r"(config|recipes/\w+)/(family|build|flags|preset|rankings|shape)\.py",
     r"nn/(ctr|ncf|sequence)/(model|sizes)\.py",
     r"preproc/(criteo|criteo/output|criteo/multi_hot|histories|interactions)/(prepare|data_set)\.py",
     r"dataloading/.*/(dataset|writer)\.py",
@@ -443,8 +438,7 @@ def test_file_names(root):
     assert {name: sorted(files) for name, files in jobs.items() if len(files) > 1} == {}
 
 
-FAMILIES = ("recipes/ranking/", "recipes/sequential/", "recipes/collaborative/")
-NAMES = {"dlrm", "dcnv2", "sim", "ncf", "ranking", "sequential", "collaborative", *OPTIMIZERS}
+NAMES = {*BY_NAME, *FAMILIES, *OPTIMIZERS}
 
 
 def comparisons_of_recipes(tree: ast.Module) -> Iterator[int]:
@@ -465,7 +459,10 @@ def test_comparisons_of_recipes(root):
         file: list(comparisons_of_recipes(tree))
         for file, tree in product(root).items()
         if not file.startswith(
-            (*FAMILIES, "nn/", "preproc/", "benchmarks/", "distributed-embeddings/")
+            (
+                *(f"recipes/{family}/" for family in FAMILIES),
+                *("nn/", "preproc/", "benchmarks/", "distributed-embeddings/"),
+            )
         )
     }
     assert {file: numbers for file, numbers in lines.items() if numbers} == {}
@@ -488,7 +485,7 @@ def test_comparison_of_a_recipe(source):
 
 def test_modules_of_families():
     for definition in BY_NAME.values():
-        for name in (definition.family.baseline, definition.family.serving):
+        for name in filter(None, (definition.family.baseline, definition.family.serving)):
             assert importlib.util.find_spec(name), name
 
 

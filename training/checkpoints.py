@@ -32,8 +32,7 @@ def start_request(config: Config) -> Request:
         is_optional=not flags.resume and flags.load_checkpoint_path is not None,
         save=flags.save_checkpoint_path,
         output=config.original.saved_model_output_path,
-        # As in NVIDIA's NCF, with --checkpoint_dir a training may follow one that has not ended.
-        replaces=config.collaborative.checkpoint_dir is not None,
+        replaces=config.family.replaces_training(config),
     )
 
 
@@ -118,7 +117,7 @@ def describe_training(config: Config, recipe: Recipe, data: FeatureSpec | None) 
     """
     return {
         "recipe": config.recipe,
-        "model_flags": dict(recipe.model_flags),
+        "model_flags": {**config.model_flags, **recipe.model_flags},
         "flags": config.flat(),
         "feature_spec": fingerprint(data),
         "encoder": encoder_digest(data),

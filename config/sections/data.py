@@ -125,8 +125,8 @@ class SyntheticConfig:
 
 def check_dataset_path(flags: Values) -> None:
     """Raises ValueError if samples must be read and no folder is named."""
-    sweeps = flags.value("mode") == "inference" and flags.value("batch_sizes")
-    if is_drawn_from_flags(flags) or flags.value("dataset_path") or sweeps:
+    reads_data = flags.family.reads_data(flags) and not is_drawn_from_flags(flags)
+    if flags.value("dataset_path") or not reads_data:
         return
     alternative = ""
     if flags.has("dataset_type"):

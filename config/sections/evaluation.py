@@ -154,8 +154,8 @@ def _check_importance(flags: Values) -> None:
         return
     if not flags.has("importance_repeats"):
         raise ValueError(
-            "--mode importance permutes features of dlrm.py, dcnv2.py and sim.py; "
-            f"{flags.recipe}.py has only the user and the item: use --mode eval"
+            f"--mode importance permutes the features of samples; {flags.recipe}.py has only the "
+            "user and the item: use --mode eval"
         )
     if flags.value("dataset_type") == "synthetic":
         raise ValueError(

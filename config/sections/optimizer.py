@@ -14,7 +14,7 @@ class OptimizerKind:
     `nn.optim.optimizers`.
 
     Attributes:
-        default_rate: learning rate of `--preset small`.
+        default_rate: learning rate of `--preset small` of dense weights, or of tables.
         options: argument of the class -> flag.
         state_bytes_per_element, state_bytes_per_row: memory of the state of a table.
         scratch_bytes_per_element: memory of a step over a table.

@@ -97,7 +97,8 @@ def _check_saved_model(flags: Values) -> None:
         return
     if not flags.has("saved_model_output_path"):
         raise ValueError(
-            "--mode deploy is of dlrm and dcnv2: write this model with python -m deployment.export"
+            f"--mode deploy is not of {flags.recipe}.py: write this model with python -m "
+            "deployment.export"
         )
     for name in ("restore_checkpoint_path", "saved_model_output_path"):
         if not flags.value(name):

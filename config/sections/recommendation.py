@@ -54,8 +54,8 @@ class RecommendationConfig:
 def _check_recipe(flags: Values) -> None:
     if flags.value("mode") in RECOMMEND and not flags.has("top"):
         raise ValueError(
-            f"--mode recommend ranks the items of ncf.py and sim.py; {flags.recipe}.py scores "
-            "samples: use --mode predict"
+            f"--mode recommend ranks items of users; {flags.recipe}.py scores samples: use --mode "
+            "predict"
         )
 
 

@@ -182,6 +182,12 @@ def touched_keys(spec: FeatureSpec, evaluated: str) -> np.ndarray:
     return positive_keys(spec, (fs.TRAIN, fs.VALIDATION, fs.TEST, evaluated))
 
 
+def count_of_items(spec: FeatureSpec) -> np.ndarray:
+    """Returns the number of interactions of each item in train, int64 `[items]`."""
+    items = read_interactions(spec, fs.TRAIN).items
+    return np.bincount(items, minlength=num_users_and_items(spec)[1])
+
+
 def positive_keys(spec: FeatureSpec, splits: Sequence[str]) -> np.ndarray:
     """Returns the keys (`keys_of`) of the interactions of splits, as far as they are there, int64
     `[m]`, ascending."""

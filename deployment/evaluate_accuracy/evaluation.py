@@ -206,7 +206,7 @@ def measure_trained(trained: TrainedModel, rows, options: AccuracyOptions) -> Ev
 
 def _metrics(trained: TrainedModel, rows, auc_thresholds: int | None) -> ScoreMetrics:
     length = getattr(rows, "list_length", None)
-    return ScoreMetrics(length, trained.config.collaborative.topk if length else 0, auc_thresholds)
+    return ScoreMetrics(length, trained.config.family_flags.topk if length else 0, auc_thresholds)
 
 
 @contextlib.contextmanager

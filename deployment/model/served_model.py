@@ -21,14 +21,14 @@ def serving_of(trained: TrainedModel) -> ModuleType:
     `CANDIDATE_INPUT` and `candidates`; of a model that NVIDIA deploys `ORIGINAL_IDS`.
 
     Raises:
-        ValueError: the recipe has a model of its own and no such module.
+        ValueError: the recipe has no such module.
     """
     definition, family = trained.config.definition, trained.family
     module = family.own_serving if definition.build_model else family.serving
     if (module := definition.serving or module) is None:
         raise ValueError(
             f"recipe {definition.name}: expected a Definition with serving, the name of a module "
-            f"that splits its model, such as {family.serving}"
+            f"that splits its model, such as {family.serving or 'deployment.model.served_ctr'}"
         )
     return import_module(module)
 

@@ -94,14 +94,15 @@ def compare(
     file = find_feature_spec(dataset_path, spec_file, "--dataset_path")
     spec = stored_spec(FeatureSpec.from_yaml(file))
     (reads, *_) = families_of(spec) or [CLICKS]
-    definition = next(known for known in BY_NAME.values() if known.family.reads == reads)
+    compared = [known for known in BY_NAME.values() if known.family.baseline]
+    definition = next(known for known in compared if known.family.reads == reads)
     trained = None
     if checkpoint_path is not None:
         from deployment.model.trained_model import open_checkpoint
 
         trained = open_checkpoint(str(checkpoint_path), str(dataset_path), recipe)
     flags = trained.config if trained else _default_flags(definition, spec)
-    task = import_module(definition.family.baseline).task(spec, flags, max_rows)
+    task = import_module(str(definition.family.baseline)).task(spec, flags, max_rows)
     checkpoint = None
     print(f"{dataset_path}: {task.description}\n{comparison_table.header(task)}", flush=True)
     rows = list[BaselineRow]()
@@ -113,7 +114,7 @@ def compare(
         import_tensorflow()
         from recipes.baseline.checkpoint import measure_checkpoint
 
-        checkpoint = measure_checkpoint(trained, task.split)
+        checkpoint = measure_checkpoint(trained, task)
         print(
             comparison_table.line(checkpoint, task),
             comparison_table.verdict(task, rows, checkpoint),

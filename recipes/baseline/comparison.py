@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from config import Config
 from dataloading.spec import feature_spec as fs
@@ -45,12 +46,14 @@ class BaselineTask:
         description: data, split and fitting in words.
         metrics: names of the metrics, first the one by which models are compared.
         models: functions that fit and measure a model; None: the data set has nothing for it.
+        evaluator: makes the evaluator of a checkpoint's model over samples; None: of clicks.
     """
 
     split: str
     description: str
     metrics: tuple[str, ...]
     models: Sequence[Callable[[], BaselineRow | None]]
+    evaluator: Callable[[Any, Any], Any] | None = None
 
 
 def task(spec: FeatureSpec, config: Config, max_rows: int) -> BaselineTask:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from config import Config
 from dataloading.interactions.candidates import evaluated_lists
-from dataloading.interactions.stored import (
-    CandidateArrays,
-    num_users_and_items,
-    read_interactions,
-)
-from dataloading.spec.feature_spec import TRAIN, FeatureSpec
+from dataloading.interactions.stored import CandidateArrays, count_of_items
+from dataloading.spec.feature_spec import FeatureSpec
 from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
 from recipes.baseline.comparison import BaselineRow, BaselineTask
 from recipes.collaborative.build import EVALUATION_SEED, num_negatives
@@ -33,7 +30,7 @@ def task(spec: FeatureSpec, config: Config, max_rows: int) -> BaselineTask:
     Raises:
         ValueError: the spec or a file does not fit.
     """
-    split, k = evaluation_split("auto", "eval", spec), config.collaborative.topk
+    split, k = evaluation_split("auto", "eval", spec), config.family_flags.topk
     lists = evaluated_lists(spec, split, num_negatives(config, spec, split), EVALUATION_SEED)
     num_lists, length = lists.items.shape
 
@@ -47,16 +44,20 @@ def task(spec: FeatureSpec, config: Config, max_rows: int) -> BaselineTask:
         elapsed_s = time.perf_counter() - start
         return BaselineRow("popularity", "interactions of the item in train", metrics, elapsed_s)
 
+    def evaluator(model: Any, dataset: Any) -> Any:
+        from nn.ncf.candidate_evaluator import HitRateEvaluator  # with TensorFlow
+
+        return HitRateEvaluator(model, dataset, k)
+
     description = f"{split} split of {num_lists:,} candidate lists of {length} items"
-    return BaselineTask(split, description, (f"hr@{k}", f"ndcg@{k}"), (random, popular))
+    metrics = (f"hr@{k}", f"ndcg@{k}")
+    return BaselineTask(split, description, metrics, (random, popular), evaluator)
 
 
 def ranks_by_popularity(spec: FeatureSpec, lists: CandidateArrays) -> NDArray[np.int64]:
     """Returns the number of positives at each rank, by the interactions of an item in train."""
     assert lists.labels is not None
-    num_items = num_users_and_items(spec)[1]
-    counts = np.bincount(read_interactions(spec, TRAIN).items, minlength=num_items)
-    ranks = ranks_of_positives(lists.items, lists.labels, counts[lists.items])
+    ranks = ranks_of_positives(lists.items, lists.labels, count_of_items(spec)[lists.items])
     return np.bincount(ranks, minlength=lists.items.shape[1])
 
 

@@ -10,7 +10,7 @@ from distributed_embeddings.collectives import World
 
 from config import Config
 from dataloading.interactions.candidate_rules import list_length_key
-from dataloading.interactions.stored import read_interactions
+from dataloading.interactions.stored import count_of_items
 from dataloading.spec import feature_spec as fs
 from recipes import from_flags
 from recipes.collaborative.shape import build_model
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 # compared.
 EVALUATION_SEED = 0
 
-# Flags that a checkpoint stores so that the model can be built again.
-SHAPE_FLAGS = ("model_type", "factors", "layers")
-
 
 def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Device) -> Recipe:
     """Composes the model, its data, loss, optimizers and evaluator."""
@@ -40,7 +37,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
     from nn.ncf.candidate_evaluator import HitRateEvaluator
     from nn.ncf.model import ncf_loss
 
-    flags = config.collaborative
+    flags = config.family_flags
     _check_local_rank(flags.local_rank, world)
     config = config.with_values({"amp": device.policy != "float32"})  # if left to the device
     batch_sizes = flags.batch_sizes if config.run.mode == "inference" else ()
@@ -65,7 +62,6 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         loss=ncf_loss,
         optimizers=model.create_optimizers(config.optimizer),
         evaluator=evaluator,
-        model_flags={name: getattr(flags, name) for name in SHAPE_FLAGS},
         facts={
             "model": flags.model_type,
             "users": shape.num_users,
@@ -103,10 +99,7 @@ def _popularity(config: Config, spec: fs.FeatureSpec) -> NDArray[np.int64] | Non
     needs_train = fs.TRAIN in spec.source_spec or config.recommendation.full_ranking
     if config.run.mode != "eval" or not needs_train:
         return None
-    import numpy as np
-
-    items = read_interactions(spec, fs.TRAIN).items
-    return np.bincount(items, minlength=spec.cardinalities(fs.ITEM_CHANNEL)[0])
+    return count_of_items(spec)
 
 
 def _export_weights(folder: Path) -> str:
@@ -129,7 +122,7 @@ def _check_local_rank(local_rank: int | None, world: World) -> None:
 
 def _pretrained(config: Config, model: Any, world: World) -> Callable[[], str] | None:
     """Returns `Recipe.pretrained`, which sets the weights of a NeuMF from its trained branches."""
-    flags = config.collaborative
+    flags = config.family_flags
     branches = {"gmf": flags.pretrained_gmf, "mlp": flags.pretrained_mlp}
     if not all(branches.values()) or config.run.mode != "train":
         return None
@@ -158,7 +151,7 @@ def open_data(
     from dataloading.interactions.candidates import CandidateDataset
     from dataloading.interactions.sampled import SampledInteractions
 
-    flags, run, train = config.collaborative, config.run, None
+    flags, run, train = config.family_flags, config.run, None
     if run.mode == "train":
         assert run.seed is not None
         train = SampledInteractions(
@@ -195,7 +188,7 @@ def open_data(
 
 def num_negatives(config: Config, spec: fs.FeatureSpec, split: str) -> int | None:
     """Returns the negatives per candidate list, stored or drawn; None: all stored ones."""
-    count = config.collaborative.valid_negative
+    count = config.family_flags.valid_negative
     length = spec.metadata.get(list_length_key(split))
     stores_fewer = isinstance(length, int) and length - 1 < count
     return None if stores_fewer and "valid_negative" not in config.explicit else count
@@ -207,7 +200,7 @@ def _drawn_spec(config: Config, world: World) -> fs.FeatureSpec:
         raise ValueError(
             f"--batch_sizes measures one process, got {world.size}: start it without horovodrun"
         )
-    flags = config.collaborative
+    flags = config.family_flags
     counts = {"user": "n_users", "item": "n_items"}
     cardinalities = {"user": flags.n_users, "item": flags.n_items}
     if path := config.checkpoint.restore_checkpoint_path:

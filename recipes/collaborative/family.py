@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from config import Config
 from config.family import Definition, Family
 from config.flag import Values
 from config.sections.recommendation import EXCLUDE_SEEN_WORDS
@@ -14,11 +13,9 @@ from dataloading.spec.feature_spec import TEST, VALIDATION
 from dataloading.spec.locate import INTERACTIONS
 from recipes.collaborative import preset
 from recipes.collaborative.build import build, open_data
+from recipes.collaborative.flags import RULES, CollaborativeFlags
 from recipes.collaborative.shape import build_model, dense_bytes_of, model_config, table_use
 from runtime.logs.dlll import LogNames
-
-if TYPE_CHECKING:
-    from nn.ncf.candidate_evaluator import HitRateEvaluator
 
 
 def _expand(values: dict[str, Any], explicit: set[str]) -> set[str]:
@@ -51,9 +48,9 @@ def _expand(values: dict[str, Any], explicit: set[str]) -> set[str]:
 
 
 def _implied(flags: Values) -> set[str]:
-    """Returns the flags that others replace, or whose values follow from others or the data."""
+    """Returns the flags that others, or a launcher, set, or whose values follow from the data."""
     # Not passed, the last three depend on the data set or the checkpoint.
-    names = {"opt_level", *({"valid_negative", "n_users", "n_items"} - flags.explicit)}
+    names = {"opt_level", "local_rank"} | {"valid_negative", "n_users", "n_items"} - flags.explicit
     if flags.value("checkpoint_dir"):
         is_training = flags.value("mode") == "train"
         names.add("save_checkpoint_path" if is_training else "restore_checkpoint_path")
@@ -90,15 +87,14 @@ def log_names(mode: str, split: str | None, goal: str) -> LogNames:
     )
 
 
-def _evaluator(config: Config, model: Any, dataset: Any) -> HitRateEvaluator:
-    from nn.ncf.candidate_evaluator import HitRateEvaluator
-
-    return HitRateEvaluator(model, dataset, config.collaborative.topk)
-
-
 COLLABORATIVE = Family(
-    parts=frozenset({"collaborative", "recommendation"}),
+    section=CollaborativeFlags,
+    rules=RULES,
+    model_flags=("model_type", "factors", "layers"),
+    parts=frozenset({"recommendation"}),
     untrained_modes=("eval",),  # random weights, as in the original recipe
+    reads_data=lambda flags: flags.value("mode") != "inference" or not flags.value("batch_sizes"),
+    replaces_training=lambda flags: flags.value("checkpoint_dir") is not None,  # as in the original
     expand=_expand,
     implied=_implied,
     terabyte_from=preset.TERABYTE_FROM,
@@ -113,7 +109,6 @@ COLLABORATIVE = Family(
     dense_bytes=dense_bytes_of,
     open_data=open_data,
     default_metric="hit rate",
-    evaluator=_evaluator,
     baseline="recipes.baseline.interactions",
     serving="deployment.model.served_ncf",
 )

@@ -71,4 +71,4 @@ def choose_small(values: Selection, num_samples: int, num_ids: int = 0) -> None:
         values.set(**(_FEW_RATES if few else _MANY_RATES))
         if few and num_samples < _SPARSE_BELOW * num_ids:
             values.set(weight_decay=_SPARSE_DECAY)
-    choose_schedule(num_rows, values)
+    choose_schedule(num_rows, values, values["grads_accumulated"])

@@ -71,7 +71,7 @@ def held_out_rankings(
     return [
         HeldOutRanking(
             prefix="full_",
-            k=config.collaborative.topk,
+            k=config.family_flags.topk,
             num_users=len(users),
             block=users_per_block(len(items.ids), MAX_USERS),
             logits=lambda numbers: search.logits(users[numbers].astype(np.int32)),

@@ -29,7 +29,7 @@ def build_model(config: Config, spec: fs.FeatureSpec, world: World, device: Devi
 
 def model_config(config: Config, spec: fs.FeatureSpec) -> NCFConfig:
     """Returns the shape of the model from the flags and the data set."""
-    flags = config.collaborative
+    flags = config.family_flags
     (users,), (items,) = (
         spec.cardinalities(channel) for channel in (fs.USER_CHANNEL, fs.ITEM_CHANNEL)
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed_embeddings.collectives import World
 
-from config import Config, canonical_value
+from config import Config
 from dataloading.spec import feature_spec as fs
 from recipes import from_flags
 from recipes.ranking.data import (
@@ -29,13 +29,6 @@ _VALIDATION_SPLIT = (
     "prepare the data with --split 0.8,0.1,0.1 (preproc.transcode) or --validation_fraction "
     "(preproc.criteo), or give the feature spec a "
     "split 'validation'"
-)
-
-# Flags that a checkpoint stores so that the model can be built again.
-SHAPE_FLAGS = (
-    *("interaction", "embedding_dim", "bottom_mlp_dims", "top_mlp_dims"),
-    *("num_cross_layers", "cross_layer_projection_dim"),
-    *("numerical_embedding", "numerical_bins", "wide", "members", "variant"),
 )
 
 
@@ -65,7 +58,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         optimizers=model.create_optimizers(config.optimizer),
         evaluator=_evaluator(config, world, model, valid, grouping),
         metrics=(*METRICS, *(grouping.metrics if grouping else ())),
-        model_flags=_model_flags(config, model),
+        model_flags={} if build_own else {"numerical_bins": model.config.num_bins},
         facts={
             **from_flags.data_facts(train, valid),
             "tables": len(spec.channel(fs.CATEGORICAL_CHANNEL)),
@@ -86,14 +79,6 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
     )
 
 
-def _model_flags(config: Config, model: Any) -> dict[str, Any]:
-    """Returns the flags that a checkpoint stores."""
-    is_own = config.definition.build_model is not None
-    names = config.definition.model_flags if is_own else SHAPE_FLAGS
-    flags = {name: canonical_value(name, config.value(name)) for name in names}
-    return flags if is_own else flags | {"numerical_bins": model.config.num_bins}
-
-
 def _saved_model_recipe(config: Config, spec: fs.FeatureSpec, world: World) -> Recipe:
     """Composes a SavedModel and the data that it is evaluated on."""
     from nn.ctr.saved_model import SavedRankingModel
@@ -112,7 +97,6 @@ def _saved_model_recipe(config: Config, spec: fs.FeatureSpec, world: World) -> R
         optimizers=(),
         evaluator=_evaluator(config, world, model, valid, grouping),
         metrics=(*METRICS, *(grouping.metrics if grouping else ())),
-        model_flags={},
         facts={**from_flags.data_facts(train, valid), "parameters": model.num_parameters},
         best_auc=best_auc(config, spec, valid),
         kept=from_flags.kept_columns(config, spec, valid, world),

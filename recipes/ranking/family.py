@@ -60,6 +60,11 @@ def _log_names(mode: str, split: str | None, goal: str) -> LogNames:
 
 
 RANKING = Family(
+    model_flags=(
+        *("interaction", "embedding_dim", "bottom_mlp_dims", "top_mlp_dims"),
+        *("num_cross_layers", "cross_layer_projection_dim"),
+        *("numerical_embedding", "numerical_bins", "wide", "members", "variant"),
+    ),
     parts=frozenset({"ranking", "clicks"}),
     expand=_expand,
     implied=lambda flags: {"dot_interaction"},

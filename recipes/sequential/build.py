@@ -33,12 +33,6 @@ if TYPE_CHECKING:
 # MiB per sample were measured with 100 steps of 32 numbers.
 STATE_BYTES = 134
 
-# Flags that a checkpoint stores so that the model can be built again.
-SHAPE_FLAGS = (
-    *("model_type", "stage_one_mlp_dims", "stage_two_mlp_dims", "aux_mlp_dims"),
-    *("long_seq_length", "gsu", "gsu_top_k", "din_attention", "variant", "history_product"),
-)
-
 
 def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) -> Recipe:
     """Composes the sequential model, its data, losses, optimizers and evaluator."""
@@ -64,7 +58,6 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
         if evaluated_train is not None:
             training = ClickEvaluator(model, evaluated_train, thresholds, world)
             evaluator = HeldOutAndTrainEvaluator(evaluator, training)
-    own_flags = {name: config.value(name) for name in SHAPE_FLAGS}
     return Recipe(
         model=model,
         train=train,
@@ -72,9 +65,8 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
         loss=sequence_loss,
         optimizers=model.create_optimizers(optimizer, independent_decay=is_nvidia),
         evaluator=evaluator,
-        model_flags={"embedding_dim": config.model.embedding_dim, **own_flags},
         facts={
-            "model": config.sequence.model_type,
+            "model": config.family_flags.model_type,
             **from_flags.data_facts(train, valid),
             "tables": len(embedding_tables(shape)),
             "history": shape.history_length,

@@ -11,6 +11,7 @@ from config.sections.recommendation import EXCLUDE_SEEN_WORDS
 from dataloading.spec.locate import HISTORIES
 from recipes.sequential import preset
 from recipes.sequential.build import build, open_data
+from recipes.sequential.flags import SequentialFlags
 from recipes.sequential.shape import build_model, dense_bytes_of, model_config, table_use
 from recipes.small_preset import evaluates_validation_split
 from runtime.logs.dlll import LATENCIES, LogNames
@@ -57,6 +58,12 @@ def _log_names(mode: str, split: str | None, goal: str) -> LogNames:
 
 
 SEQUENTIAL = Family(
+    section=SequentialFlags,
+    model_flags=(
+        *("embedding_dim", "model_type", "stage_one_mlp_dims", "stage_two_mlp_dims"),
+        *("aux_mlp_dims", "long_seq_length", "gsu", "gsu_top_k", "din_attention", "variant"),
+        "history_product",
+    ),
     parts=frozenset({"sequential", "clicks", "recommendation"}),
     recommends_from_split=True,
     expand=_expand,

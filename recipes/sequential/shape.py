@@ -32,7 +32,7 @@ def build_model(
 
 def model_config(config: Config, spec: fs.FeatureSpec) -> SequenceModelConfig:
     """Returns the shape of the model from the flags and the data set."""
-    sequence = config.sequence
+    sequence = config.family_flags
     channels = sequence_channels(
         spec, with_labels=config.run.mode != "predict", with_negatives=needs_negatives(config)
     )
@@ -79,7 +79,7 @@ def optimizer_config(config: Config) -> OptimizerConfig:
 
 def needs_negatives(config: Config) -> bool:
     """Returns whether negative histories are read: only the auxiliary loss uses them."""
-    return config.run.mode == "train" and config.sequence.model_type in ("sim", "dien")
+    return config.run.mode == "train" and config.family_flags.model_type in ("sim", "dien")
 
 
 def table_use(

@@ -4,7 +4,7 @@ import re
 import pytest
 
 from config import Config, flags_with, parse, parse_embedding_dims, usage
-from config.config import SECTIONS, fields_of
+from config.config import fields_of
 from config.family import Definition
 from config.flag import FIXED, OWN, rules_of
 from config.help import WIDTH
@@ -239,7 +239,7 @@ def test_short_names_and_spaced_lists():
     expected |= {"restore_checkpoint_path": "x", "amp": True}
     assert {name: flat[name] for name in expected} == expected
     assert read_ncf("--mode=test", "--load_checkpoint_path=x").run.mode == "eval"
-    assert read_ncf("--layers=8,4").collaborative.layers == (8, 4)
+    assert read_ncf("--layers=8,4").family_flags.layers == (8, 4)
     full = usage(NCF, full=True)
     assert "test is an alias of eval" in full
 
@@ -258,7 +258,7 @@ def test_checkpoint_dir(tmp_path):
     with_default = dataclasses.replace(NCF, defaults=defaults)
     own = parse(["x", PATH, "--save_checkpoint_path=own"], with_default)
     assert own.checkpoint.save_checkpoint_path == "own"
-    assert own.collaborative.checkpoint_dir is None
+    assert own.family_flags.checkpoint_dir is None
     resumed = parse(["x", PATH, "--resume=there"], with_default)
     assert resumed.checkpoint.save_checkpoint_path is None
 
@@ -360,16 +360,24 @@ def test_recipe_with_the_flags_of_another():
     assert sequential.run.mode == "inference"
 
 
+@pytest.mark.parametrize("family", [RANKING, SEQUENTIAL, NCF.family])
+def test_model_flags_of_an_own_model(family):
+    definition = Definition("own", family, build_model=lambda *_: None, model_flags=("variant",))
+    assert Config(definition).model_flags == {"variant": "paper"}
+    assert "variant" not in Config(NCF).model_flags and "variant" in Config(SIM).model_flags
+
+
 def test_resumed_values_of_flags():
     """Each flag has one rule for a resumed training, also if two sections define it."""
-    own, fixed, local = flags_with(resume=OWN), flags_with(resume=FIXED), flags_with(is_local=True)
+    own, fixed = (flags_with(RANKING, resume=rule) for rule in (OWN, FIXED))
+    local = flags_with(RANKING, is_local=True)
     assert not own & fixed
     assert {"mode", "resume", "run_dir", "plan_world_size", "profiled_rank"} <= own
     assert {"batch_size", "seed", "optimizer", "synthetic_dataset_alpha"} <= fixed
     assert not {"epochs", "learning_rate", "synthetic_dataset_valid_batches"} & (own | fixed)
     assert "dataset_path" in local and not {"batch_size", "seed"} & local
     rules = {}
-    for field in (field for kind in SECTIONS.values() for field in dataclasses.fields(kind)):
+    for field in (f for recipe in BY_NAME.values() for _, f in fields_of(recipe.family)):
         rule = rules_of(field)
         own_rule = (rule.resume, rule.is_local)
         assert rules.setdefault(field.name, own_rule) == own_rule, field.name

@@ -158,7 +158,7 @@ def test_flags_of_another_default(file):
     argv = ["x", "--data=d", "--save_checkpoint_path=c"]
     text = flag_file.text(parse(argv, definition))
     again = parse(["x", file(text)], definition)
-    assert again.collaborative.checkpoint_dir is None
+    assert again.family_flags.checkpoint_dir is None
     assert again.checkpoint.save_checkpoint_path == "c"
 
 

@@ -3,18 +3,18 @@
 import ast
 import dataclasses
 
-from config.config import SECTIONS
+from config.config import sections_of
 from config.sections.optimizer import OPTIMIZERS
+from recipes.registry import BY_NAME
 
-SECTION_OF_TYPE = {kind.__name__: section for section, kind in SECTIONS.items()}
-FLAGS = {
-    (name, field.name) for name, kind in SECTIONS.items() for field in dataclasses.fields(kind)
-}
+SECTIONS = {pair for recipe in BY_NAME.values() for pair in sections_of(recipe.family).items()}
+SECTION_OF_TYPE = {kind.__name__: section for section, kind in SECTIONS}
+FLAGS = {(name, field.name) for name, kind in SECTIONS for field in dataclasses.fields(kind)}
 
 
 def section_of(node, aliases):
     """Returns the section that an expression denotes: `config.run`, or a name assigned from it."""
-    if isinstance(node, ast.Attribute) and node.attr in SECTIONS:
+    if isinstance(node, ast.Attribute) and node.attr in SECTION_OF_TYPE.values():
         return node.attr
     return aliases.get(ast.unparse(node)) if node is not None else None
 
@@ -66,7 +66,7 @@ def test_reads_of_every_flag(root):
     options = [flag for kind in OPTIMIZERS.values() for flag in kind.options.values()]
     reads |= {("optimizer", flag) for flag in options}
     # Flags that config/ itself resolves into the values of others.
-    own = {("collaborative", "opt_level"), ("run", "preset")}
+    own = {("family_flags", "opt_level"), ("run", "preset")}
     own |= {("original", "data_parallel_input"), ("original", "dot_interaction")}
     # Flags of NVIDIA's recipes without effect here.
     own |= {("original", name) for name in ("use_mde_embeddings", "concat_embedding")}

@@ -5,7 +5,6 @@ import pytest
 
 import dlrm
 from nn.layers.fused_op import custom_op
-from recipes.ranking import build as ctr
 from runtime import checkpoint
 from tests.recipes.test_entry_scripts import TINY, in_process, lines, summary
 from tests.training.test_golden_losses import FLAGS
@@ -123,7 +122,7 @@ def test_checkpoint(tiny, tmp_path, capsys):
 def test_checkpoint_with_implementation(tiny, tmp_path, capsys, monkeypatch):
     data, model = f"--dataset_path={tiny}", tmp_path / "model"
     # As it was before the op.
-    monkeypatch.setattr(ctr, "canonical_value", lambda name, value: value)
+    monkeypatch.setattr("config.config.canonical_value", lambda name, value: value)
     train = (data, *TINY, f"--save_checkpoint_path={model}", "--interaction=dot_tensorflow")
     assert in_process(tmp_path / "train", *train)[0] == 0
     flags = checkpoint.describe(checkpoint.resolve(model)).description["model_flags"]

@@ -48,10 +48,10 @@ def test_flags_of_the_original():
     values = ("-e", "30", "-b", "1048576", "-f", "8", "-n", "0", "-l", "0.01", "-k", "5")
     config = read(*values, "-s", "3", "-t", ".9", "-b1", ".5")
     assert (config.run.epochs, config.run.batch_size, config.run.seed) == (30, 1048576, 3)
-    flags = config.collaborative
+    flags = config.family_flags
     assert (flags.factors, flags.negative_samples, flags.topk, flags.threshold) == (8, 0, 5, 0.9)
     assert (config.optimizer.learning_rate, config.optimizer.beta1) == (0.01, 0.5)
-    assert read("--layers", "64", "32").collaborative.layers == (64, 32)
+    assert read("--layers", "64", "32").family_flags.layers == (64, 32)
 
 
 def test_short_runs(rows, tmp_path, capsys):

@@ -211,4 +211,4 @@ def test_mistakes(rows, model, tmp_path, capsys, users, flags, message):
     assert not (tmp_path / "a.csv").exists()
     flags = ("--mode=recommend", f"--dataset_path={tmp_path}", "--restore_checkpoint_path=m")
     assert in_process(tmp_path, *flags, "--predictions_path=a.csv")[0] == entry.USER_ERROR
-    assert "--mode recommend ranks the items of ncf.py and sim.py" in capsys.readouterr().err
+    assert "--mode recommend ranks items of users" in capsys.readouterr().err

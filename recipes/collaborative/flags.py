@@ -20,23 +20,22 @@ def _check_layers(layers: tuple[int, ...]) -> None:
         )
 
 
-_training = functools.partial(Rules, part="collaborative", modes=TRAIN)
-_collaborative = functools.partial(Rules, part="collaborative")
+_training = functools.partial(Rules, modes=TRAIN)
 
 
 @dataclass(frozen=True)
-class CollaborativeConfig:
+class CollaborativeFlags:
     """Model of interactions of users with items, and its evaluation."""
 
-    model_type: str = _collaborative(choices=("neumf", "gmf", "mlp")).flag(
+    model_type: str = Rules(choices=("neumf", "gmf", "mlp")).flag(
         "neumf",
         "type of the model; neumf: both branches; gmf: the product of user and item vectors; mlp: "
         "layers over them",
     )
-    factors: int = _collaborative(at_least=1, needs=(requires("model_type", "neumf", "gmf"),)).flag(
+    factors: int = Rules(at_least=1, needs=(requires("model_type", "neumf", "gmf"),)).flag(
         64, "size of the user and item vectors of GMF"
     )
-    layers: tuple[int, ...] = _collaborative(
+    layers: tuple[int, ...] = Rules(
         at_least=1, check=_check_layers, needs=(_HAS_MLP,), spaced=True
     ).flag(
         (256, 256, 128, 64),
@@ -54,14 +53,14 @@ class CollaborativeConfig:
         "proportional to its number of interactions to this power: 0 is uniform; with a higher one "
         "popular items are drawn more often, and the model recommends them less",
     )
-    valid_negative: int = _collaborative(
+    valid_negative: int = Rules(
         resume=FIXED, at_least=1, modes=("train", "eval", "inference"), read_when=evaluates
     ).flag(
         100,
         "negatives in the candidate list of a held-out item; the first ones that the data set "
         "stores (by default at most all of them), or drawn if it stores none",
     )
-    topk: int = _collaborative(
+    topk: int = Rules(
         resume=FIXED, at_least=1, modes=("train", "eval", "inference"), read_when=evaluates
     ).flag(10, "length of the ranking; held-out items within it are hits")
     threshold: float = _training(above=0, at_most=1, read_when=evaluates).flag(
@@ -83,7 +82,7 @@ class CollaborativeConfig:
         at_most=1,
         needs=(requires("pretrained_gmf"), requires("pretrained_mlp")),
     ).flag(0.5, "weight of the pretrained GMF's output; that of the MLP's is 1 - alpha")
-    checkpoint_dir: str | None = _collaborative(
+    checkpoint_dir: str | None = Rules(
         read_when=lambda flags: bool(flags.value("checkpoint_dir"))
     ).flag(
         None,
@@ -91,21 +90,21 @@ class CollaborativeConfig:
         "(--keep_best) and writes its weights as model.pth (needs PyTorch); other modes load "
         "the best one, unless --restore_checkpoint_path names another",
     )
-    opt_level: str | None = _collaborative(resume=OWN, choices=("O0", "O2")).flag(
+    opt_level: str | None = Rules(resume=OWN, choices=("O0", "O2")).flag(
         None, "precision; O2 (--amp) or O0 (--noamp); by default O2 on a GPU and O0 on a CPU"
     )
-    batch_sizes: tuple[int, ...] = _collaborative(at_least=1, modes=("inference",)).flag(
+    batch_sizes: tuple[int, ...] = Rules(at_least=1, modes=("inference",)).flag(
         (),
         "batch sizes that --mode inference measures one after the other; the users and items are "
         "drawn at random, no data set is read",
     )
-    n_users: int = _collaborative(at_least=1, needs=(_SWEEPS,), modes=("inference",)).flag(
+    n_users: int = Rules(at_least=1, needs=(_SWEEPS,), modes=("inference",)).flag(
         138493, "users of the model that --batch_sizes measures; by default those of a checkpoint"
     )
-    n_items: int = _collaborative(at_least=1, needs=(_SWEEPS,), modes=("inference",)).flag(
+    n_items: int = Rules(at_least=1, needs=(_SWEEPS,), modes=("inference",)).flag(
         26744, "items of the model that --batch_sizes measures; by default those of a checkpoint"
     )
-    local_rank: int | None = _collaborative(resume=OWN, at_least=0).flag(
+    local_rank: int | None = Rules(resume=OWN, at_least=0).flag(
         None,
         "rank of this process on its machine; must equal the one that the launcher (horovodrun, "
         "mpirun, srun) assigned",
