@@ -1,15 +1,19 @@
 """Embedding and ConcatOneHotEmbedding, by hand on a table of three rows."""
 
 import platform
+from pathlib import Path
 
 import distributed_embeddings as dmp
 import numpy as np
 import pytest
 import tensorflow as tf
 from distributed_embeddings.keras import keras
+from distributed_embeddings.layers import weights
+from distributed_embeddings.ops import kernels
 
 pytestmark = pytest.mark.usefixtures("operations")
 
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 TABLE = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], np.float32)
 RAGGED = [[1, 2, 2], [], [0], []]  # ends with a sample without ids
 SUMS = [[13.0, 16.0], [0.0, 0.0], [1.0, 2.0], [0.0, 0.0]]
@@ -325,6 +329,32 @@ assert faults() < 1_000
 """
     done = run_script("-c", code)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not HUGE_PAGES.exists(), reason="the system has no transparent huge pages")
+@pytest.mark.parametrize(("dtype", "value"), [(tf.float32, 0.1), (tf.bfloat16, 0.0)])
+def test_tables_in_huge_pages(dtype, value):
+    if "[never]" in HUGE_PAGES.read_text() or kernels.reason_for_fallback():
+        pytest.skip("no huge pages, or no compiled operations")
+    rows = 2**22 + 1
+    before = advised_bytes()
+    tensor = weights.filled([rows, 8], value, dtype)
+    assert advised_bytes() - before > rows * 8 * dtype.size * 0.99
+    with kernels.disabled():
+        expected = weights.filled([rows, 8], value, dtype)
+    assert tensor.dtype == dtype
+    np.testing.assert_array_equal(tensor, expected)
+
+
+def advised_bytes() -> int:
+    """Returns the memory of this process that is advised to lie in huge pages."""
+    total = size = 0
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if line.startswith("Size:"):
+            size = int(line.split()[1]) * 1024
+        elif line.startswith("VmFlags:") and "hg" in line.split():
+            total += size
+    return total
 
 
 def test_unknown_name():

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import tensorflow as tf
 from distributed_embeddings.exchange.bag_gradients import BagGradient
 from distributed_embeddings.exchange.gradients import Gradient, sum_duplicates
+from distributed_embeddings.layers.weights import filled
 from distributed_embeddings.optimizers.row_steps import move_by_adagrad, move_by_adam
 
 from nn.optim.learning_rate import WarmupPolynomialDecay
@@ -58,7 +59,7 @@ class Optimizer(tf.Module):
         for v in self.variables_to_move:
             with tf.device(v.device):  # tables in host memory have their state there
                 shape = v.shape[:1] if by_row else v.shape
-                start = tf.fill(shape, tf.constant(initial, tf.float32))
+                start = filled(shape, initial)
                 name = f"{v.name.split(':')[0]}/{kind}"
                 slots.append(tf.Variable(start, trainable=False, name=name))
         self.state[kind] = slots

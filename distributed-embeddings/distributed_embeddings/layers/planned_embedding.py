@@ -28,7 +28,7 @@ from distributed_embeddings.layers.table_spec import (
     initial_values,
     read_table,
 )
-from distributed_embeddings.layers.weights import copy, fill
+from distributed_embeddings.layers.weights import copy, fill, filled
 from distributed_embeddings.layers.whole_tables import WholeTables
 from distributed_embeddings.optimizers.fused_steps import TableMark, mark_table
 from distributed_embeddings.planner import DATA_PARALLEL, HOST, ROW_SLICED, Plan
@@ -106,7 +106,7 @@ class PlannedEmbedding(WholeTables, keras.layers.Layer):
 
         def zeros(shape, dtype=None):  # not called where a checkpoint has the values
             unset.update(shard.table for shard in group.shards)
-            return tf.zeros(shape, dtype)
+            return filled(shape, 0.0, dtype)
 
         t = group.shards[0].table
         spec = self._tables[t]

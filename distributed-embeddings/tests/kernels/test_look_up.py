@@ -70,6 +70,16 @@ def test_fixed_ids(isa, generator, dim, dtype):
             assert np.all(error <= EPSILON[output] * (np.abs(expected) + 4))
 
 
+@pytest.mark.parametrize("dim", [16, 24, 144])
+def test_outputs_larger_than_the_caches(isa, generator, dim):
+    table = tf.Variable(generator.normal(size=[ROWS, dim]).astype(np.float32))
+    samples = 2**24 // (2 * 4 * dim) + 1
+    ids = generator.integers(0, 12, [samples, 2])
+    bags = Bags(tf.constant(ids), (1, 1), (0, 30), (12, 12), (False, False))
+    expected = table.numpy()[(ids + [0, 30]).ravel()].reshape(samples, 2 * dim)
+    np.testing.assert_array_equal(look_up(table, bags, tf.float32), expected)
+
+
 @pytest.mark.parametrize("dim", [3, 16, 128])
 @pytest.mark.parametrize("mean", [False, True])
 def test_ragged_ids(isa, generator, dim, mean):

@@ -108,6 +108,7 @@ bool IsOptimizer(const embedding_bag_optimizer& optimizer) {
 constexpr int64_t kMaxTaskIds = 2048;
 constexpr int64_t kMinTaskIds = 256;
 constexpr int64_t kSamplesAhead = 8;
+constexpr int64_t kMinStreamBytes = int64_t{1} << 24;
 
 // Writes the table's rows of `count` ids; false with the index of the first that is out of range.
 template <typename Id>
@@ -160,6 +161,7 @@ struct Lookup {
   int32_t output_dtype;
   char* output;
   int64_t ids_per_sample;  // of fixed ids
+  bool streams;
   std::atomic<int64_t>* bad_id;
 
   // Looks up column `c`, whose ids begin at `start` in those of a sample, for samples [begin, end).
@@ -202,6 +204,7 @@ struct Lookup {
     bags.stride = ids.num_columns * table.dim;
     bags.output = output + (begin * ids.num_columns + c) * table.dim * SizeOf(output_dtype);
     bags.output_dtype = output_dtype;
+    bags.streams = streams;
     KernelInUse().forward(bags);
     return 0;
   }
@@ -212,6 +215,16 @@ struct Lookup {
   }
 };
 
+// Whether an output is written past the caches: it is larger than they are, and a processor that
+// writes through them reads it first.
+bool Streams(const embedding_bag_table& table, const embedding_bag_ids& ids, int32_t output_dtype,
+             const void* output) {
+  const int64_t row_bytes = table.dim * SizeOf(output_dtype);
+  return output_dtype == EMBEDDING_BAG_FLOAT32 && row_bytes % 64 == 0 &&
+         reinterpret_cast<uintptr_t>(output) % 64 == 0 &&
+         ids.num_samples * ids.num_columns * row_bytes >= kMinStreamBytes;
+}
+
 int Forward(const embedding_bag_table& table, const embedding_bag_ids& ids, int32_t output_dtype,
             void* output, const embedding_bag_threads& threads, std::atomic<int64_t>* bad_id) {
   if (!IsTable(table) || !AreIds(ids, table) || !IsFloat(output_dtype) ||
@@ -221,8 +234,8 @@ int Forward(const embedding_bag_table& table, const embedding_bag_ids& ids, int3
   if (ids.num_samples == 0) return 0;
   if (output == nullptr) return EMBEDDING_BAG_BAD_ARGUMENT;
   const int64_t ids_per_sample = ids.splits ? 0 : ids.num_ids / ids.num_samples;
-  const Lookup lookup{table,          ids,   output_dtype, static_cast<char*>(output),
-                      ids_per_sample, bad_id};
+  const Lookup lookup{table, ids, output_dtype, static_cast<char*>(output), ids_per_sample,
+                      Streams(table, ids, output_dtype, output), bad_id};
   // Tasks of one column follow each other: they read the same table.
   struct Column {
     int64_t start;

@@ -25,6 +25,7 @@ struct Bags {
   void* output;            // bag i at output + i * stride numbers
   int64_t stride;
   int32_t output_dtype;
+  bool streams;  // writes past the caches: float32, each row of the output at a multiple of 64 bytes
 };
 
 // A row and the number of a gradient: of its bag, or of its id.

@@ -1,4 +1,10 @@
 // The TensorFlow side of the kernels: inputs, checks, outputs, threads or stream.
+#if defined(__linux__)
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
+#include <algorithm>
 #include <atomic>
 #include <string>
 #include <type_traits>
@@ -515,6 +521,47 @@ class Update : public Uses {
   bool epsilon_in_root_;
 };
 
+// ---- new tables ---------------------------------------------------------------------------------
+
+// Asks Linux for huge pages, before the memory is first written: in small pages, each row that is
+// looked up costs a walk of the page table. Where the system has none, nothing changes.
+void AdviseHugePages(char* begin, int64_t bytes) {
+#if defined(MADV_HUGEPAGE)
+  const uintptr_t page = sysconf(_SC_PAGESIZE), start = reinterpret_cast<uintptr_t>(begin);
+  const uintptr_t first = (start + page - 1) / page * page, last = (start + bytes) / page * page;
+  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+#endif
+}
+
+template <typename Number>
+class Fill : public OpKernel {
+ public:
+  explicit Fill(OpKernelConstruction* construction) : OpKernel(construction) {
+    OP_REQUIRES_OK(construction, construction->GetAttr("shape", &shape_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    Tensor* output;
+    OP_REQUIRES_OK(context, context->allocate_output(0, shape_, &output));
+    Number* const numbers = static_cast<Number*>(output->data());
+    const Number value = *static_cast<const Number*>(context->input(0).data());
+    const int64_t count = output->NumElements(), part = kPart;
+    AdviseHugePages(reinterpret_cast<char*>(numbers), output->TotalBytes());
+    Threads threads(context);
+    auto fill = [=](int64_t number) {
+      std::fill_n(numbers + number * part, std::min(part, count - number * part), value);
+    };
+    Threads::Run(
+        &threads, (count + part - 1) / part,
+        [](void* argument, int64_t number) { (*static_cast<decltype(fill)*>(argument))(number); },
+        &fill);
+  }
+
+ private:
+  static constexpr int64_t kPart = int64_t{1} << 21;
+  TensorShape shape_;
+};
+
 #define REGISTER(DEVICE, NAME)                                                                    \
   REGISTER_KERNEL_BUILDER(Name("EmbeddingBag").Device(tensorflow::DEVICE), TensorLookup<NAME>);   \
   REGISTER_KERNEL_BUILDER(                                                                        \
@@ -529,6 +576,12 @@ class Update : public Uses {
                           Update<NAME>)
 
 REGISTER(DEVICE_CPU, Cpu);
+#define REGISTER_FILL(T)                                                                     \
+  REGISTER_KERNEL_BUILDER(                                                                   \
+      Name("EmbeddingBagFill").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), Fill<T>)
+REGISTER_FILL(float);
+REGISTER_FILL(Eigen::half);
+REGISTER_FILL(Eigen::bfloat16);
 #ifdef WITH_CUDA
 REGISTER(DEVICE_GPU, Gpu);
 #endif

@@ -120,3 +120,12 @@ REGISTER_OP("ResourceEmbeddingBagUpdate")
     .Attr("T: {float, half, bfloat16}")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+
+// A new table or state of an optimizer on a CPU, in huge pages where the system has them.
+REGISTER_OP("EmbeddingBagFill")
+    .Input("value: T")
+    .Attr("shape: shape")
+    .Attr("T: {float, half, bfloat16}")
+    .Output("output: T")
+    .SetIsStateful()  // a buffer of its own for each variable, never a constant
+    .SetShapeFn(tensorflow::shape_inference::ExplicitShape);
