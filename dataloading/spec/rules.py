@@ -49,9 +49,13 @@ class Chunk:
 
 
 def suggestion(name: object, known: Iterable[object]) -> str:
-    """Returns `; did you mean 'x'?` where one of `known` is close to `name`, else nothing."""
-    close = difflib.get_close_matches(str(name), [str(k) for k in known], n=1, cutoff=0.6)
-    return f"; did you mean '{close[0]}'?" if close else ""
+    """Returns `; did you mean 'x'?` where one of `known` is close to `name`, else nothing.
+
+    Upper and lower case do not count. 'tag' is not close to 'target', nor 'price' to 'purchase'.
+    """
+    spellings = {str(k).lower(): str(k) for k in known}
+    close = difflib.get_close_matches(str(name).lower(), spellings, n=1, cutoff=0.7)
+    return f"; did you mean '{spellings[close[0]]}'?" if close else ""
 
 
 def listing(names: Iterable[object]) -> str:

@@ -8,6 +8,7 @@ python -m deployment.client --model movies_top --json '{"user": "u17", "top": 10
 """
 
 import csv
+import itertools
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -136,9 +137,10 @@ def _requests(
 
 
 def _print_items(items: Iterable[RecommendedItem]) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer, answers = csv.writer(sys.stdout, lineterminator="\n"), iter(items)
+    first = next(answers, None)  # before the header: a refused request prints an error alone
     writer.writerow(RecommendedItem._fields)
-    for item in items:
+    for item in itertools.chain(filter(None, [first]), answers):
         writer.writerow([*item[:-1], str(item.score)])
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
+from dataloading.spec import rules
 from dataloading.spec.feature_spec import Chunk, FeatureSpec, smallest_id_dtype
 
 VALID = {
@@ -249,6 +250,15 @@ def test_fingerprint_of_the_content():
     assert other.fingerprint() != spec.fingerprint()
     swapped = FeatureSpec.from_dict(changed("channel_spec/categorical", ["tags", "user"]), "here")
     assert swapped.fingerprint() != spec.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("name", "suggested"),
+    [("BOUGHT", "Bought"), ("bougt", "Bought"), ("target", ""), ("purchase", "")],
+)
+def test_suggestions(name, suggested):
+    expected = f"; did you mean '{suggested}'?" if suggested else ""
+    assert rules.suggestion(name, ["tag", "price", "Bought"]) == expected
 
 
 def test_messages_about_unknown_names():
