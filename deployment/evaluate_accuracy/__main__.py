@@ -11,6 +11,7 @@ from config.command import parse
 from deployment import nvidia_flags
 from deployment.evaluate_accuracy.options import AccuracyOptions
 from runtime.cli import exit_status
+from runtime.tensorflow_start import import_tensorflow
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -21,6 +22,7 @@ def main(argv: list[str] | None = None) -> int:
         arguments = nvidia_flags.ACCURACY.translate(argv)
         flags = parse(AccuracyOptions, arguments, "deployment.evaluate_accuracy")
         # TensorFlow takes seconds to import: flags are checked first.
+        import_tensorflow()
         from deployment.evaluate_accuracy.evaluation import evaluate
 
         return evaluate(flags)
