@@ -8,7 +8,7 @@ from config.family import Definition
 from recipes.collaborative.family import NCF
 from recipes.ranking.family import DCNV2, DLRM
 from recipes.sequential.family import SIM
-from runtime.tensorflow_start import prepare_tensorflow
+from runtime.tensorflow_start import import_tensorflow, prepare_tensorflow
 
 __all__ = ["BY_NAME", "DCNV2", "DLRM", "NCF", "SIM", "definition_of", "path_of"]
 
@@ -31,7 +31,8 @@ def definition_of(recipe: str | Definition) -> Definition:
     expected = f"recipe: expected one of {', '.join(BY_NAME)}, or {OWN_RECIPE}, got {recipe!r}"
     if not colon:
         raise ValueError(expected)
-    prepare_tensorflow()  # which the module imports
+    prepare_tensorflow()
+    import_tensorflow()  # as the module does, without its log
     try:
         definition = getattr(importlib.import_module(module), name, None)
     except ImportError as error:
