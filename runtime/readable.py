@@ -40,6 +40,15 @@ def readable(value: Any, unit: str | None = None, format: str | None = None) -> 
     return f"{text} {unit}" if unit else text
 
 
+def metric_text(value: Any, unit: str | None) -> str:
+    """Returns a metric for people, rounded and with its unit; `-` for None."""
+    if value is None:
+        return "-"
+    if isinstance(value, float) and unit is None:
+        return readable(value, format=".5f")
+    return readable(value, unit)
+
+
 def _si(value: float) -> str:
     if 1e4 <= abs(value) < math.inf:
         for power, prefix in ((1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T")):

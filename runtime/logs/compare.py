@@ -11,7 +11,7 @@ from typing import Any
 
 from runtime.logs import plots
 from runtime.logs.plots import Points
-from runtime.readable import readable, text_table
+from runtime.readable import metric_text, text_table
 
 LOG_FILE = "log.json"
 _START = b"DLLL "
@@ -265,15 +265,6 @@ def draw_curves(path: str | Path, records: Sequence[RunRecord], prefix: str = ""
 
 def _text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def metric_text(value: Any, unit: str | None) -> str:
-    """Returns a metric for people, rounded and with its unit; `-` for None."""
-    if value is None:
-        return "-"
-    if isinstance(value, float) and unit is None:
-        return readable(value, format=".5f")
-    return readable(value, unit)
 
 
 def _cut(text: str) -> str:

@@ -20,10 +20,10 @@ from runtime.logs.compare import (
     best_of,
     draw_curves,
     find_label,
-    metric_text,
     order_by,
     read_run,
 )
+from runtime.readable import metric_text
 
 # Patterns of the metrics of the overview, if one of the runs has them.
 _OVERVIEW = [

@@ -9,7 +9,7 @@ from typing import Any
 from runtime.cluster.failure import stack_sample
 from runtime.logs.dlll import DlllWriter, LogNames, plain, stdout_line
 from runtime.logs.mlflow_tracking import MLflowRun
-from runtime.readable import readable, text_table
+from runtime.readable import metric_text, readable, text_table
 
 
 class RunLogger:
@@ -232,7 +232,7 @@ class RunLogger:
         """Returns the lines of a summary: a table of columns, and one line of other values."""
         names = list(dict.fromkeys(name for column in columns.values() for name in column))
         cells = {name: [column.get(name) for column in columns.values()] for name in names}
-        rows = [[name, *(self._text(name, value) for value in cells[name])] for name in names]
+        rows = [[name, *(metric_text(value, None) for value in cells[name])] for name in names]
         rest = {
             name: value
             for name, value in data.items()
@@ -242,7 +242,7 @@ class RunLogger:
         return [*lines, self._readable(rest)] if rest else lines[:-1]
 
     def _text(self, name: str, value: Any) -> str:
-        return "-" if value is None else readable(value, *self._formats.get(name, ()))
+        return readable(value, *self._formats.get(name, ()))
 
     def _write_scalars(self, step: int, data: Mapping[str, Any]) -> None:
         self._last_step = step

@@ -144,7 +144,7 @@ def test_readable_lines_on_stdout(tmp_path, capsys):
         "metric  last     best",
         "step    2        1",
         "auc     0.60000  0.70000",
-        "best_x  0.8      -",
+        "best_x  0.80000  -",
         "throughput 12 samples/s  steps 2",
     ]
 
