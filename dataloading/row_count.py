@@ -1,7 +1,7 @@
 """Number of training samples, whatever the files are."""
 
-from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE, spec_of_folders
-from dataloading.formats.split_tfrecords.open_records import RecordChunk
+from dataloading.formats.open_chunk import open_chunks
+from dataloading.formats.split_tfrecords.folder_format import spec_of_folders
 from dataloading.histories.dataset import count_samples
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TRAIN, FeatureSpec
 from dataloading.spec.history_channels import POSITIVE_CHANNEL
@@ -28,7 +28,4 @@ def count_training_samples(spec: FeatureSpec, split_tfrecords: bool = False) -> 
         return count_samples(spec, TRAIN)
     labels = spec.channel_spec.get(LABEL_CHANNEL, ())
     index = next((i for i, c in enumerate(chunks) if set(labels) & set(c.features)), 0)
-    if chunks[index].type == CHUNK_TYPE:
-        spec.validate_files(TRAIN, [index])
-        return RecordChunk(spec, TRAIN, chunks[index]).num_samples
-    return spec.num_samples(TRAIN, [index])
+    return open_chunks(spec, TRAIN, [index])[1]

@@ -16,10 +16,10 @@ import numpy as np
 
 from config.command import CommandOptions, parse
 from config.flag import flag, requires
-from dataloading.formats.raw_binary import RawBinaryDataset
-from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
+from dataloading.formats.open_chunk import TYPES_OF_FORMATS
 from dataloading.formats.split_tfrecords.folder_format import spec_of_folders
 from dataloading.formats.split_tfrecords.writer import SplitTFRecordsWriter
+from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.interactions.stored import stores_labels
 from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.ragged import Ragged
@@ -41,7 +41,7 @@ from runtime.files.staging import output_folder
 _DEFAULT_PATH = "synthetic_dataset"  # of NVIDIA's tool
 
 
-_KINDS = ("tf_raw", "split_tfrecords")
+_KINDS = tuple(TYPES_OF_FORMATS)
 _OF_RECORDS = (requires("dst_dataset_type", "split_tfrecords"),)
 
 
@@ -90,10 +90,10 @@ def transcribe(options: TranscribeOptions) -> str:
     spec = FeatureSpec.from_yaml(source / options.src_feature_spec)
     if options.src_dataset_type == "split_tfrecords":
         spec = spec_of_folders(spec)
-    kinds = {"tf_raw": RawBinaryDataset, "split_tfrecords": SplitTFRecordsDataset}
+    types = TYPES_OF_FORMATS[options.src_dataset_type]
     loaders = {
-        split: kinds[options.src_dataset_type](
-            spec, split, options.src_batch_size, with_labels=stores_labels(spec, split)
+        split: StoredDataset(
+            spec, split, options.src_batch_size, types, with_labels=stores_labels(spec, split)
         )
         for split in spec.source_spec
     }

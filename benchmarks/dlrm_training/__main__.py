@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.dlrm_training import workload
 from benchmarks.harness import training, worker
 from benchmarks.harness.training import Case, Side
-from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.pipeline.columns import Role
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 
@@ -43,7 +43,7 @@ def write_rows(folder: Path, sizes: workload.DLRMSizes) -> None:
     num_rows = sizes.batch_size * sizes.num_batches
     workload.make_rows(folder / "rows", num_rows, sizes.table_rows)
     spec = FeatureSpec.from_yaml(folder / "rows/feature_spec.yaml")
-    loader, samples = RawBinaryDataset(spec, TRAIN, 1), defaultdict(list)
+    loader, samples = StoredDataset(spec, TRAIN, 1), defaultdict(list)
     arrays = loader.stored_samples(0, loader.num_samples)
     for column, array in zip(loader.columns, arrays, strict=True):
         samples[column.role].append(array.reshape(len(array), -1))

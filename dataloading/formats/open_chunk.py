@@ -1,13 +1,18 @@
-"""Files of a chunk opened by its type."""
+"""Chunks of a data set opened by their types (`dataloading.spec.rules.CHUNK_TYPES`)."""
 
-from dataloading.formats import raw_binary, torch_tensor
-from dataloading.formats.split_tfrecords import folder_format
-from dataloading.formats.split_tfrecords.open_records import RecordChunk
+import importlib
+from collections.abc import Sequence
+
+from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE as RECORDS
+from dataloading.formats.split_tfrecords.open_records import length_faults
 from dataloading.pipeline.chunk_reader import OpenChunk
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
 from dataloading.spec.history_channels import has_histories
+from dataloading.spec.rules import CHUNK_TYPES, listing
 
-_TYPES = (raw_binary.CHUNK_TYPE, torch_tensor.TENSOR_CHUNK_TYPE, folder_format.CHUNK_TYPE)
+FIXED_TYPES = tuple(t for t, module in CHUNK_TYPES.items() if module and t != RECORDS)
+# Types of the chunks of a data set by its format, a value of --dataset_type.
+TYPES_OF_FORMATS = {"tf_raw": FIXED_TYPES, "split_tfrecords": (RECORDS,)}
 
 
 def is_readable(spec: FeatureSpec, chunk: Chunk) -> bool:
@@ -16,20 +21,34 @@ def is_readable(spec: FeatureSpec, chunk: Chunk) -> bool:
     The type `tfrecord` is that of split TFRecords, and also that of histories, whose records hold
     all features of a row: they differ in the channels of the spec.
     """
-    if chunk.type == folder_format.CHUNK_TYPE and has_histories(spec):
-        return False
-    return chunk.type in _TYPES
+    return bool(CHUNK_TYPES[chunk.type]) and not (chunk.type == RECORDS and has_histories(spec))
 
 
 def open_chunk(spec: FeatureSpec, split: str, chunk: Chunk) -> OpenChunk:
-    """Opens the files of a chunk that `is_readable`.
+    """Opens the files of a chunk.
 
     Raises:
-        ValueError: files are damaged, or do not fit the spec.
+        ValueError: files are damaged, or do not fit the spec, or no reader opens this type.
     """
-    if chunk.type == folder_format.CHUNK_TYPE:
-        return RecordChunk(spec, split, chunk)
-    if chunk.type == torch_tensor.TENSOR_CHUNK_TYPE:
-        return torch_tensor.TensorChunk(spec, chunk)
-    assert chunk.type == raw_binary.CHUNK_TYPE, chunk.type
-    return raw_binary.BinaryChunk(spec, chunk)
+    if not is_readable(spec, chunk):
+        raise ValueError(
+            f"{spec.origin}: source_spec: split '{split}': expected chunks of the types "
+            f"{listing((*FIXED_TYPES, RECORDS))}, got {chunk.type} ({listing(chunk.files)})"
+        )
+    return importlib.import_module(CHUNK_TYPES[chunk.type]).READER(spec, split, chunk)
+
+
+def open_chunks(
+    spec: FeatureSpec, split: str, numbers: Sequence[int]
+) -> tuple[dict[int, OpenChunk], int]:
+    """Opens chunks of a split, at least one, and returns them by number, and their samples.
+
+    Raises:
+        ValueError: as of `open_chunk`, or chunks differ in their numbers of samples.
+    """
+    spec.validate_files(split, numbers)
+    chunks = spec.source_spec[split]
+    opened = {number: open_chunk(spec, split, chunks[number]) for number in numbers}
+    for fault in length_faults(spec, split, opened):
+        raise ValueError(fault)
+    return opened, opened[numbers[0]].num_samples

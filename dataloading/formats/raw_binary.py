@@ -1,56 +1,12 @@
-"""Split binaries through `tf.data`, a whole batch at a time: no Python per sample."""
+"""Chunks whose files hold the values of samples one after the other."""
 
 import bisect
 
 import numpy as np
 
-from dataloading.pipeline.chunk_reader import ChunkLayout, ChunkReader, stored_dtype
+from dataloading.pipeline.chunk_reader import stored_dtype
 from dataloading.pipeline.gather import Scattered, aligned, gather
-from dataloading.pipeline.sample_dataset import SampleDataset, StoredOptions
-from dataloading.pipeline.shuffle import ShiftedOrder
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
-
-CHUNK_TYPE = "split_binary"
-
-
-class RawBinaryDataset(SampleDataset):
-    """The samples of one split of `split_binary` chunks.
-
-    The files are mapped into memory, not loaded.
-
-    Args:
-        spec: see `ChunkLayout`.
-        samples: numbers of those to read, consecutive; None: all of the split.
-        options: see `StoredOptions`.
-
-    Raises:
-        ValueError: the spec, a file or an argument does not fit, or there are no samples.
-    """
-
-    def __init__(
-        self,
-        spec: FeatureSpec,
-        split: str,
-        batch_size: int,
-        samples: range | None = None,
-        **options,
-    ):
-        options = StoredOptions(batch_size=batch_size, **options)
-        layout = ChunkLayout(spec, split, CHUNK_TYPE, options)
-        num_samples = spec.num_samples(split, layout.checked)
-        stored = spec.source_spec[split]
-        chunks = {number: BinaryChunk(spec, stored[number]) for number in layout.used}
-        reader = ChunkReader(spec, split, layout.columns, chunks, num_samples)
-        samples = range(num_samples) if samples is None else samples
-        if not samples or samples.stop > num_samples:
-            raise ValueError(
-                f"{spec.origin}: expected samples of the {num_samples:,} of {split}, got "
-                f"{samples.start:,} to {samples.stop - 1:,}"
-            )
-        order = options.order(len(samples))
-        if samples.start:
-            order = ShiftedOrder(order, samples.start)
-        super().__init__(reader, split, options, order=order, num_samples=len(samples))
 
 
 class BinaryChunk:
@@ -58,7 +14,7 @@ class BinaryChunk:
 
     ragged = False
 
-    def __init__(self, spec: FeatureSpec, chunk: Chunk):
+    def __init__(self, spec: FeatureSpec, split: str, chunk: Chunk):
         self.dtype = stored_dtype(spec, chunk.features[0])
         self._sample_bytes = spec.sample_bytes(chunk)
         self._width = self._sample_bytes // self.dtype.itemsize
@@ -101,3 +57,6 @@ class BinaryChunk:
     def locate(self, sample: int) -> tuple[str, int]:
         part = bisect.bisect_right(self._starts, sample) - 1
         return self._files[part], sample - self._starts[part]
+
+
+READER = BinaryChunk

@@ -7,8 +7,6 @@ import numpy as np
 from dataloading.pipeline.gather import Scattered
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
 
-TENSOR_CHUNK_TYPE = "torch_tensor"
-
 
 class TensorChunk:
     """The files of a chunk; a single one is mapped into memory. See `OpenChunk`.
@@ -22,7 +20,7 @@ class TensorChunk:
 
     ragged = False
 
-    def __init__(self, spec: FeatureSpec, chunk: Chunk):
+    def __init__(self, spec: FeatureSpec, split: str, chunk: Chunk):
         parts = spec.read_tensors(chunk)
         dtypes = {str(part.dtype) for part in parts}
         ids = [name for name in chunk.features if "cardinality" in spec.feature_spec[name]]
@@ -49,3 +47,6 @@ class TensorChunk:
     def locate(self, sample: int) -> tuple[str, int]:
         part = bisect.bisect_right(self._starts, sample) - 1
         return self._files[part], sample - self._starts[part]
+
+
+READER = TensorChunk

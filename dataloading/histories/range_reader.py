@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from dataloading.formats.raw_binary import BinaryChunk
+from dataloading.formats.open_chunk import open_chunk
 from dataloading.histories.events import Events
 from dataloading.histories.negatives import Negatives, features_of_items
 from dataloading.pipeline.chunk_reader import ChunkReader, spans_of
@@ -120,5 +120,5 @@ def _rows(spec: FeatureSpec, split: str, features: Iterable[str]) -> ChunkReader
         role = Role.CATEGORICAL if "cardinality" in spec.feature_spec[name] else Role.NUMERICAL
         columns.append((Role.LABEL if name in labels else role, spans[name]))
     used = {span.chunk for _, span in columns}
-    opened = {number: BinaryChunk(spec, chunks[number]) for number in used}
+    opened = {number: open_chunk(spec, split, chunks[number]) for number in used}
     return ChunkReader(spec, split, columns, opened, spec.num_samples(split))

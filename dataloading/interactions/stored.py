@@ -9,9 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dataloading.formats.open_chunk import open_chunk
-from dataloading.formats.raw_binary import CHUNK_TYPE
-from dataloading.formats.torch_tensor import TENSOR_CHUNK_TYPE
+from dataloading.formats.open_chunk import FIXED_TYPES, open_chunks
 from dataloading.interactions.candidate_rules import (
     broken_lists,
     candidate_list_length,
@@ -50,7 +48,7 @@ def check_channels(spec: FeatureSpec, split: str) -> None:
         _READER,
         channels=channels,
         splits=(split,),
-        chunk_types=(CHUNK_TYPE, TENSOR_CHUNK_TYPE),
+        chunk_types=FIXED_TYPES,
         id_channels=channels,
     )
     for channel in channels:
@@ -216,8 +214,7 @@ class _Rows:
             roles[fs.LABEL_CHANNEL] = Role.LABEL
         columns = [(role, spans[spec.channel(channel)[0]]) for channel, role in roles.items()]
         used = sorted({span.chunk for _, span in columns})
-        num_samples = spec.num_samples(split, used)
-        opened = {number: open_chunk(spec, split, chunks[number]) for number in used}
+        opened, num_samples = open_chunks(spec, split, used)
         self.reader = ChunkReader(spec, split, columns, opened, num_samples)
         self.columns = dict(zip(roles, self.reader.columns, strict=True))
         users, items, *labels = self.reader.read(range(num_samples), self.reader.columns)

@@ -15,9 +15,9 @@ from dataloading.spec.feature_spec import Chunk, FeatureSpec
 
 
 class OpenChunk(Protocol):
-    """The open files of a chunk."""
+    """The open files of a chunk; the reader of a format makes it of (spec, split, chunk)."""
 
-    dtype: np.dtype
+    dtype: np.dtype  # of all values: features of other dtypes are other chunks
     ragged: bool  # samples differ in length; the chunk then has one feature
     num_samples: int
 
@@ -62,7 +62,7 @@ class ChunkLayout:
 
     Args:
         spec: with the channels `numerical`, `categorical` (each may be empty) and `label`; all
-            chunks of the split are of type `chunk_type`.
+            chunks of the split are of one of `chunk_types`.
         options: with `global_features`, only the files of these categorical features, of the
             numerical features and of the label must exist; if this rank reads none of them, the
             files of one chunk, to count its samples.
@@ -77,13 +77,15 @@ class ChunkLayout:
         ValueError: the spec does not meet these requirements.
     """
 
-    def __init__(self, spec: FeatureSpec, split: str, chunk_type: str, options: StoredOptions):
+    def __init__(
+        self, spec: FeatureSpec, split: str, chunk_types: tuple[str, ...], options: StoredOptions
+    ):
         labels = (fs.LABEL_CHANNEL,) if options.with_labels else ()
         spec.require(
-            f"the {chunk_type} loader",
+            f"the {chunk_types[0]} loader",
             channels=(fs.NUMERICAL_CHANNEL, fs.CATEGORICAL_CHANNEL, *labels),
             splits=(split,),
-            chunk_types=(chunk_type,),
+            chunk_types=chunk_types,
         )
         chunks = spec.source_spec[split]
         spans = spans_of(spec, chunks)

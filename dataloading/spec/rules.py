@@ -8,14 +8,22 @@ import datetime
 import difflib
 import math
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
-CHUNK_TYPES = ("split_binary", "ragged_binary", "torch_tensor", "csv", "tfrecord")
+# Type of a chunk -> the module whose `READER` opens it; None: only histories have it, or no tool
+# reads it.
+CHUNK_TYPES = {
+    "split_binary": "dataloading.formats.raw_binary",
+    "ragged_binary": None,
+    "torch_tensor": "dataloading.formats.torch_tensor",
+    "csv": None,
+    "tfrecord": "dataloading.formats.split_tfrecords.open_records",
+}
 SECTIONS = ("feature_spec", "source_spec", "channel_spec", "metadata")
 FEATURE_KEYS = ("dtype", "cardinality", "hotness", "alpha", "dimensions")
 # Names of channels in NVIDIA's NCF recipe, and ours.
@@ -301,7 +309,7 @@ def plain_value(value: Any, where: str, depth: int = 0) -> Any:
     )
 
 
-def _check_known(name: object, known: tuple[str, ...], where: str, kind: str) -> None:
+def _check_known(name: object, known: Collection[str], where: str, kind: str) -> None:
     if name not in known:
         raise ValueError(
             f"{where}: unknown {kind} {name!r}; expected {', '.join(known)}"

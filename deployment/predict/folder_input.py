@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dataloading.formats.raw_binary import CHUNK_TYPE, BinaryChunk
+from dataloading.formats.open_chunk import FIXED_TYPES, open_chunks
 from dataloading.pipeline.chunk_reader import spans_of
 from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
@@ -57,16 +57,16 @@ class FolderInput:
         self.paths = [self._folder / SPEC_FILE]
         chunks = [self._spec.source_spec[split][number] for number in used]
         for chunk in chunks:
-            if chunk.type != CHUNK_TYPE:
+            if chunk.type not in FIXED_TYPES:
                 raise ValueError(
-                    f"{self._where}: expected chunks of the type {CHUNK_TYPE}, got {chunk.type} "
-                    f"for {listing(chunk.files)}. {_ADVICE}"
+                    f"{self._where}: expected chunks of the type {' or '.join(FIXED_TYPES)}, got "
+                    f"{chunk.type} for {listing(chunk.files)}. {_ADVICE}"
                 )
             self.paths += [self._folder / file for file in chunk.files]
-        self.num_rows = self._spec.num_samples(split, used)
+        opened, self.num_rows = open_chunks(self._spec, split, used)
         if not self.num_rows:
             raise ValueError(f"{self._where}: has no rows")
-        self._chunks = [BinaryChunk(self._spec, chunk) for chunk in chunks]
+        self._chunks = list(opened.values())
         self._spans = spans_of(self._spec, chunks)
         self.ignored = [name for name in chunk_of if name not in names]
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataloading.formats.open_chunk import open_chunk
-from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE
+from dataloading.formats.open_chunk import open_chunks
 from dataloading.pipeline.chunk_reader import ChunkReader, spans_of
 from dataloading.pipeline.columns import Role
 from dataloading.pipeline.ragged import Ragged
@@ -62,11 +61,7 @@ class ClickSplit:
             for feature in spec.channel(channel)
         ]
         used = sorted({span.chunk for _, span in columns})
-        opened = {number: open_chunk(spec, split, chunks[number]) for number in used}
-        if chunks[used[0]].type == CHUNK_TYPE:
-            num_rows = min(chunk.num_samples for chunk in opened.values())
-        else:
-            num_rows = spec.num_samples(split, used)
+        opened, num_rows = open_chunks(spec, split, used)
         self._reader = ChunkReader(spec, split, columns, opened, num_rows)
         self.split, self.num_rows = split, num_rows
 

@@ -5,6 +5,7 @@ A training that stops early evaluates those of a split, or holds out the last on
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -98,13 +99,11 @@ def _loader(config: Config) -> tuple[Callable[..., Dataset], dict[str, Any], dic
         return SyntheticDataset, train, valid
     order = {"shuffle": data.shuffle, "seed": run.seed, "window_samples": data.shuffle_window_rows}
     labels = {"with_labels": run.mode != "predict"}
-    if data.dataset_type == "split_tfrecords":
-        from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
+    from dataloading.formats.open_chunk import TYPES_OF_FORMATS
+    from dataloading.formats.stored_dataset import StoredDataset
 
-        return SplitTFRecordsDataset, order, labels
-    from dataloading.formats.raw_binary import RawBinaryDataset
-
-    return RawBinaryDataset, order, labels
+    types = TYPES_OF_FORMATS[data.dataset_type]
+    return functools.partial(StoredDataset, types=types), order, labels
 
 
 def best_auc(

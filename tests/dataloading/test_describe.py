@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from dataloading import describe
-from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from dataloading.transcribe import main as transcribe
+from tests.dataloading.formats.record_samples import open_samples
 
 # Four rows: (click, x, y0, y1, user, tag, tag), and a feature in no channel.
 CONTENT = {
@@ -174,4 +174,4 @@ def test_missing_record(recorded, tmp_path, capsys, last_too):
         assert "feature 'label' has 200 rows and feature 'cat_0' has 180; expected" in report
         assert "broken: 2 faults" in report  # and the number of prebatches
     with pytest.raises(ValueError, match="is a file missing or cut off|Is a file missing or cut"):
-        SplitTFRecordsDataset(FeatureSpec.from_yaml(folder / "feature_spec.yaml"), "train", 4)
+        open_samples(FeatureSpec.from_yaml(folder / "feature_spec.yaml"), "train", 4)

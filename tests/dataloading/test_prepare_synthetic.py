@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from dataloading import prepare_synthetic_dataset
-from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import SyntheticDataset
 
@@ -61,7 +61,7 @@ def test_rows(sources, tmp_path, capsys):
     for split in expected:
         rows = 9000 if split == "train" else 6000
         labelled = (sources, split) != ("its own", "test")
-        (batch,) = RawBinaryDataset(data_set, split, rows, with_labels=labelled).dataset()
+        (batch,) = StoredDataset(data_set, split, rows, with_labels=labelled).dataset()
         (same,) = SyntheticDataset(data_set, split, rows, num_samples=rows, seed=5).dataset()
         np.testing.assert_array_equal(batch.inputs.numerical, same.inputs.numerical)
         for ids, others in zip(batch.inputs.categorical, same.inputs.categorical, strict=True):

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import OneHotEncoder
 
-from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.__main__ import main
 from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec, write_dataset
@@ -220,7 +220,7 @@ def test_dtypes_of_a_spec(tmp_path):
         "train/numerical_2.bin",
     ]
     assert_same_rows(
-        rows_of(RawBinaryDataset(written, "train", 1000).dataset()),
+        rows_of(StoredDataset(written, "train", 1000).dataset()),
         rows_of(SyntheticDataset(spec, "train", 1000, num_samples=9000).dataset()),
     )
 
@@ -231,7 +231,7 @@ def test_rows_of_files_and_of_the_generator(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["data set"]
     for split, num_samples in rows.items():
         fly = SyntheticDataset(SMALL, split, 700, num_samples=num_samples, seed=4)
-        disk = RawBinaryDataset(written, split, 700)
+        disk = StoredDataset(written, split, 700)
         assert disk.num_samples == num_samples
         assert_same_rows(rows_of(fly.dataset()), rows_of(disk.dataset()))
         facts = written.metadata[split]

@@ -10,12 +10,12 @@ import pytest
 import tensorflow as tf
 
 from dataloading import transcribe as tool
-from dataloading.formats.raw_binary import RawBinaryDataset
-from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
+from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.spec.casts import cast_exactly
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from dataloading.synthetic.rows import SPLITS, stored_spec
+from tests.dataloading.formats.record_samples import open_samples
 from tests.dataloading.formats.test_split_tfrecords import Row, found, original, rows_of
 from tests.preproc.contents import contents
 
@@ -68,7 +68,7 @@ def test_records_of_records(tmp_path):
     assert transcribe(tmp_path / "first", tmp_path / "second", *kind, "--src_batch_size", 7) == 0
     spec = FeatureSpec.from_yaml(tmp_path / "second/feature_spec.yaml")
     assert spec.source_spec["train"][3].files == ("train/categorical_1/data_0.tfrecords",)
-    assert found(SplitTFRecordsDataset(spec, "train", 8).dataset()) == rows_of(45)
+    assert found(open_samples(spec, "train", 8).dataset()) == rows_of(45)
     properties = json.loads((tmp_path / "second/train/categorical_1/format.json").read_text())
     assert (properties["multihot"], properties["hotness"], properties["dtype"]) == (
         True,
@@ -101,7 +101,7 @@ def test_records_read_by_the_original(tmp_path):
         tmp_path / "rows", synthetic_spec([5, 300], [1, 3], num_numerical=2), {"train": 40}
     )
     assert transcribe(tmp_path / "rows", tmp_path / "records", "--dst_prebatch_size", 10) == 0
-    (batch,) = RawBinaryDataset(spec, "train", 40).dataset()
+    (batch,) = StoredDataset(spec, "train", 40).dataset()
     train = tmp_path / "records/train"
     formats = {
         name: json.loads((train / name / "format.json").read_text())["dtype"]
@@ -127,7 +127,7 @@ def test_ragged_rows_of_one_length(tmp_path):
     spec = FeatureSpec.from_yaml(tmp_path / "second/feature_spec.yaml")
     assert spec.hotness("many") == 2
     assert (tmp_path / "second/train/cat_1.bin").stat().st_size == 9 * 2 * 4
-    batches = RawBinaryDataset(spec, "train", 4).dataset()
+    batches = StoredDataset(spec, "train", 4).dataset()
     rows_found = [tuple(r) for b in batches for r in b.inputs.categorical[1].numpy().tolist()]
     assert rows_found == [row.many for row in rows]
 
@@ -157,8 +157,8 @@ def test_rows_without_labels_and_features_without_channels(tmp_path, capsys):
     assert "left out, because no channel has them: cat_2" in capsys.readouterr().out
     records = FeatureSpec.from_yaml(tmp_path / "records/feature_spec.yaml")
     for loader in (
-        RawBinaryDataset(spec, "test", 8, with_labels=False),
-        SplitTFRecordsDataset(records, "test", 8, with_labels=False),
+        StoredDataset(spec, "test", 8, with_labels=False),
+        open_samples(records, "test", 8, with_labels=False),
     ):
         (batch,) = loader.dataset()
         assert batch.labels is None and [i.shape[1] for i in batch.inputs.categorical] == [1, 1, 3]

@@ -131,9 +131,9 @@ def test_data_set_without_rows(tmp_path, clicks, capsys):
         ({"city": {"dtype": "uint8", "cardinality": 5}}, [], "'city': expected 4 different ids as"),
         ({"tags": {"dtype": "int64", "cardinality": 5}}, [], "'tags': expected 2 values per row"),
         (
-            {"type": "torch_tensor"},
+            {"type": "tfrecord"},
             [],
-            "chunks of the type split_binary, got torch_tensor",
+            "chunks of the type split_binary or torch_tensor, got tfrecord",
         ),
         ({}, ["--mapping", "test"], "expected one of its splits by --mapping, rows, got test"),
         ({"age": {"dtype": "flot"}}, [], "is not a data set: "),

@@ -10,7 +10,7 @@ import pytest
 
 import recipes
 from config.family import Definition
-from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from recipes.registry import DLRM
 from tests import sequence_data, tastes
@@ -115,7 +115,7 @@ def test_scores(trained, rows, tmp_path, suffix):
     scores = recipes.predict("dlrm", **flags, predictions_path=path)
     model, expected = recipes.load_model(trained.checkpoint), []
     spec = FeatureSpec.from_yaml(rows / "feature_spec.yaml")
-    for batch in RawBinaryDataset(spec, "validation", batch_size=400).dataset():
+    for batch in StoredDataset(spec, "validation", batch_size=400).dataset():
         expected.append(model(batch)[batch.weights.numpy()[:, 0] > 0])
     assert scores.dtype == np.float32 and scores.shape == (1001,)
     np.testing.assert_allclose(scores, np.concatenate(expected), atol=1e-6)
@@ -126,7 +126,7 @@ def test_scores(trained, rows, tmp_path, suffix):
 def test_scores_of_named_features(trained, rows):
     model = recipes.load_model(trained.checkpoint, rows)
     spec = FeatureSpec.from_yaml(rows / "feature_spec.yaml")
-    batch = next(iter(RawBinaryDataset(spec, "validation", batch_size=7).dataset()))
+    batch = next(iter(StoredDataset(spec, "validation", batch_size=7).dataset()))
     names = spec.channel("numerical"), spec.channel("categorical")
     assert model.features == (*names[0], *names[1])
     values = dict(zip(names[0], np.asarray(batch.inputs.numerical).T, strict=True))

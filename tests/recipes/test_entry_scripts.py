@@ -16,7 +16,7 @@ import dlrm
 import main as entry
 from config import parse
 from config.checkpoint_flags import adopt_flags, resume_flags
-from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from nn.metrics.group_metrics import Grouping, GroupMetrics
 from recipes.registry import DLRM
@@ -256,9 +256,9 @@ def test_early_divergence(tiny, tmp_path, capsys):
 
 def test_measured_batches(trained, tmp_path, monkeypatch):
     """3 full batches of test rows are taken in turn; they are read once, and for the metrics."""
-    passes, dataset = [], RawBinaryDataset.dataset
+    passes, dataset = [], StoredDataset.dataset
     monkeypatch.setattr(
-        RawBinaryDataset, "dataset", lambda self, *args: passes.append(1) or dataset(self, *args)
+        StoredDataset, "dataset", lambda self, *args: passes.append(1) or dataset(self, *args)
     )
     flags = ("--mode=inference", "--valid_batch_size=64", "--max_steps=5", "--warmup_batches=3")
     code, _ = in_process(tmp_path, *trained[0], *flags, "--print_freq=2")
@@ -472,7 +472,7 @@ def test_group_metrics(tiny, trained, tmp_path):
     flags = ("--mode=predict", f"--predictions_path={scores}")
     in_process(tmp_path / "predict", *restored, *flags)
     spec = FeatureSpec.from_yaml(tiny / "feature_spec.yaml")
-    (batch,) = RawBinaryDataset(spec, "train", 1000).dataset()
+    (batch,) = StoredDataset(spec, "train", 1000).dataset()
     groups, labels = batch.inputs.categorical[1], batch.labels
     expected = GroupMetrics(Grouping("cat_1", None, cutoffs=(1, 20)))
     expected.start(World())

@@ -201,7 +201,7 @@ def test_several_tensor_files(torch, tmp_path):
         "channel_spec": {"label": ["x", "y"]},
     }
     spec = FeatureSpec.from_dict(content, tmp_path)
-    stored = TensorChunk(spec, spec.source_spec["train"][0])
+    stored = TensorChunk(spec, "train", spec.source_spec["train"][0])
     assert spec.num_samples("train") == 3 and stored.dtype == np.uint8
     assert stored.read(range(2)).tolist() == [[1, 0], [0, 1]]
     assert stored.read(Scattered.from_batch(np.array([2, 0]))).tolist() == [[1, 1], [1, 0]]

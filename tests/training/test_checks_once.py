@@ -8,7 +8,7 @@ from distributed_embeddings.collectives import World
 from config import command_line
 from config import config as flags
 from config.flag import Rules
-from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.pipeline import sample_dataset
 from dataloading.spec import yaml_io
 from tests.recipes.test_entry_scripts import TINY, in_process
@@ -40,7 +40,7 @@ def calls(monkeypatch):
     count(Rules, "check_value", lambda rules, name, value: (name, value))
     count(Rules, "check_needs", lambda rules, name, values: name)
     count(yaml_io, "read_mapping", lambda path: path.name)
-    count(RawBinaryDataset, "__init__", lambda data, spec, split, size: split)
+    count(StoredDataset, "__init__", lambda data, spec, split, size: split)
     count(sample_dataset, "check_shares", lambda size, rank, ranks: size)
     count(World, "check_agreement", lambda world, facts: any(key.startswith("--") for key in facts))
     return counter

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.formats.open_chunk import open_chunk
+from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.pipeline.batch import Batch
 from dataloading.spec.feature_spec import FeatureSpec
 
@@ -61,12 +62,12 @@ def test_part_of_the_samples(tmp_path, shuffle):
     """Consecutive samples, on one rank or two, from any position of an epoch."""
     spec = numbered(tmp_path, 23)
     options = {"samples": range(5, 21), "shuffle": shuffle, "seed": 3}
-    one = RawBinaryDataset(spec, "train", 4, **options)
+    one = StoredDataset(spec, "train", 4, **options)
     assert (one.num_samples, one.num_batches) == (16, 4)
     order = ids(one.dataset(1))
     assert sorted(order) == list(range(5, 21)) and (order == sorted(order)) is not shuffle
     assert ids(one.dataset(1, 8)) == order[8:]
-    ranks = (RawBinaryDataset(spec, "train", 4, rank=r, world_size=2, **options) for r in (0, 1))
+    ranks = (StoredDataset(spec, "train", 4, rank=r, world_size=2, **options) for r in (0, 1))
     first, second = (ids(rank.dataset(1)) for rank in ranks)
     both = [number for i in range(0, 8, 2) for number in first[i : i + 2] + second[i : i + 2]]
     assert both == order
@@ -75,7 +76,7 @@ def test_part_of_the_samples(tmp_path, shuffle):
 @pytest.mark.parametrize("samples", [range(3, 3), range(20, 24)])
 def test_samples_outside_the_split(tmp_path, samples):
     with pytest.raises(ValueError, match="expected samples of the 23 of train, got"):
-        RawBinaryDataset(numbered(tmp_path, 23), "train", 4, samples=samples)
+        StoredDataset(numbered(tmp_path, 23), "train", 4, samples=samples)
 
 
 def test_hand_made_bytes(tmp_path):
@@ -101,7 +102,7 @@ def test_hand_made_bytes(tmp_path):
     channels = {"numerical": ["x", "y"], "categorical": ["d", "a", "b", "c"], "label": ["label"]}
     chunks = {"num.bin": ["x", "y"]} | {f"{n}.bin": [n] for n in ("label", "a", "b", "c", "d")}
     spec = write(tmp_path, features, {}, channels, chunks)
-    loader = RawBinaryDataset(spec, "train", batch_size=8)
+    loader = StoredDataset(spec, "train", batch_size=8)
     assert (loader.num_samples, loader.num_batches) == (3, 1)
     (batch,) = loader.dataset()
     assert isinstance(batch, Batch)
@@ -121,7 +122,7 @@ def test_hand_made_bytes(tmp_path):
 
 @pytest.mark.parametrize("batch_size", [1, 3, 5, 10, 11])
 def test_file_order_and_last_partial_batch(tmp_path, batch_size):
-    loader = RawBinaryDataset(numbered(tmp_path, 10), "train", batch_size)
+    loader = StoredDataset(numbered(tmp_path, 10), "train", batch_size)
     sizes = [len(batch.labels) for batch in loader.dataset()]
     assert sum(sizes) == 10 and len(sizes) == loader.num_batches
     assert set(sizes[:-1]) <= {batch_size}
@@ -151,7 +152,7 @@ def test_hotness_and_interleaved_features_of_several_dtypes(tmp_path, hotness):
     chunks = {"num.bin": ["x", "y"], "z.bin": ["z"], "label.bin": ["label"]}
     chunks["ids.bin"] = ["a", "unused", "b"]
     spec = write(tmp_path, features, arrays, channels, chunks)
-    (batch,) = RawBinaryDataset(spec, "train", 20).dataset()
+    (batch,) = StoredDataset(spec, "train", 20).dataset()
     b, a = batch.inputs.categorical
     np.testing.assert_array_equal(a, table[:, :hotness])
     np.testing.assert_array_equal(b, table[:, hotness + 1 :])
@@ -160,7 +161,7 @@ def test_hotness_and_interleaved_features_of_several_dtypes(tmp_path, hotness):
         batch.inputs.numerical, np.stack([2 * rows, rows, 2 * rows + 1], 1)
     )
     np.testing.assert_array_equal(batch.labels[:, 0], np.arange(20) % 3 == 0)
-    (shuffled,) = RawBinaryDataset(spec, "train", 20, shuffle=True).dataset()
+    (shuffled,) = StoredDataset(spec, "train", 20, shuffle=True).dataset()
     order = shuffled.inputs.numerical[:, 1].numpy().astype(int)
     np.testing.assert_array_equal(shuffled.inputs.categorical[0], b.numpy()[order])
 
@@ -172,7 +173,7 @@ def test_no_numerical_or_no_categorical_features(tmp_path, num_numerical, num_ca
     content["channel_spec"]["numerical"] = ["x", "y"][:num_numerical]
     content["channel_spec"]["categorical"] = ["id"] * (num_categorical > 0)
     spec = FeatureSpec.from_dict(content, tmp_path)
-    batches = list(RawBinaryDataset(spec, "train", 4).dataset())
+    batches = list(StoredDataset(spec, "train", 4).dataset())
     assert [batch.inputs.numerical.shape for batch in batches] == [
         (4, num_numerical),
         (3, num_numerical),
@@ -193,7 +194,7 @@ def test_several_files_of_a_chunk(tmp_path, shuffle):
         {"numerical": ["x", "y"], "categorical": ["id"], "label": ["label"]},
         {"label.bin": ["label"], "num.bin": ["x", "y"], "i0.bin i1.bin i2.bin i3.bin": ["id"]},
     )
-    loader = RawBinaryDataset(spec, "train", 7, shuffle=shuffle)
+    loader = StoredDataset(spec, "train", 7, shuffle=shuffle)
     result = ids(loader.dataset())
     assert sorted(result) == list(range(30))
     assert (result == list(range(30))) is not shuffle
@@ -204,18 +205,18 @@ SMALL_BLOCKS = {"shuffle": True, "seed": 3, "block_samples": 10, "window_samples
 
 def test_shuffled_epochs(tmp_path):
     spec = numbered(tmp_path, 203)
-    loader = RawBinaryDataset(spec, "train", 32, **SMALL_BLOCKS)
+    loader = StoredDataset(spec, "train", 32, **SMALL_BLOCKS)
     first, second = ids(loader.dataset(0)), ids(loader.dataset(1))
     assert sorted(first) == sorted(second) == list(range(203))
     assert first != second and first != list(range(203))
-    other_batch = RawBinaryDataset(spec, "train", 7, **SMALL_BLOCKS)
+    other_batch = StoredDataset(spec, "train", 7, **SMALL_BLOCKS)
     assert ids(other_batch.dataset(0)) == first and ids(other_batch.dataset(1)) == second
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_start_within_an_epoch(tmp_path, shuffle):
     spec = numbered(tmp_path, 203)
-    loader = RawBinaryDataset(spec, "train", 32, **{**SMALL_BLOCKS, "shuffle": shuffle})
+    loader = StoredDataset(spec, "train", 32, **{**SMALL_BLOCKS, "shuffle": shuffle})
     whole = ids(loader.dataset(5))
     for start_sample in (0, 32, 50, 202, 203):
         assert ids(loader.dataset(5, start_sample)) == whole[start_sample:]
@@ -228,12 +229,12 @@ def test_start_within_an_epoch(tmp_path, shuffle):
 def test_shares_of_ranks(tmp_path, world_size, num_samples, shuffle):
     spec = numbered(tmp_path, num_samples)
     settings = {**SMALL_BLOCKS, "shuffle": shuffle}
-    whole = list(RawBinaryDataset(spec, "train", 12, **settings).dataset(1))
+    whole = list(StoredDataset(spec, "train", 12, **settings).dataset(1))
     ranks = [
         list(
-            RawBinaryDataset(
-                spec, "train", 12, rank=rank, world_size=world_size, **settings
-            ).dataset(1)
+            StoredDataset(spec, "train", 12, rank=rank, world_size=world_size, **settings).dataset(
+                1
+            )
         )
         for rank in range(world_size)
     ]
@@ -265,7 +266,7 @@ def damaged(folder, feature_file: str, position: int, value: bytes) -> FeatureSp
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_id_out_of_range(tmp_path, value, shown, shuffle):
     spec = damaged(tmp_path, "id.bin", 4 * 13, int(value).to_bytes(4, "little", signed=True))
-    loader = RawBinaryDataset(spec, "train", 8, shuffle=shuffle)
+    loader = StoredDataset(spec, "train", 8, shuffle=shuffle)
     message = (
         rf"f.yaml: split 'train': feature 'id': found {shown} in row 13 \(row 13 of file "
         r"'id.bin', both counted from 0\); ids lie in \[0, 20\). Raise the feature's cardinality"
@@ -283,14 +284,14 @@ def test_invalid_row_in_the_second_file(tmp_path):
     content = numbered(tmp_path, 20).to_dict()
     content["source_spec"]["train"][2]["files"] = ["i0.bin", "i1.bin"]
     content["feature_spec"]["id"]["cardinality"] = 15
-    loader = RawBinaryDataset(FeatureSpec.from_dict(content, tmp_path), "train", 8)
+    loader = StoredDataset(FeatureSpec.from_dict(content, tmp_path), "train", 8)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"15 in row 15 .*'i1.bin"):
         list(loader.dataset())
 
 
 def test_label_other_than_0_and_1(tmp_path):
     spec = damaged(tmp_path, "label.bin", 6, b"\x07")
-    loader = RawBinaryDataset(spec, "train", 8)
+    loader = StoredDataset(spec, "train", 8)
     message = r"'label': found 7 in row 6 .*; labels are 0 or 1 \(bool is a byte of 0 or 1\)"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         list(loader.dataset())
@@ -314,11 +315,11 @@ def test_numerical_value_that_is_not_finite(tmp_path, dtype, value):
     numbers[:, 0] = min(np.finfo(dtype).max, np.finfo("f").max)
     numbers.tofile(tmp_path / "num.bin")
     spec = type(spec).from_dict(content, spec.base_directory, spec.origin)
-    assert len(RawBinaryDataset(spec, "train", 8).stored_samples(0, 20)) > 0
+    assert len(StoredDataset(spec, "train", 8).stored_samples(0, 20)) > 0
     numbers[13, 1] = value
     numbers.tofile(tmp_path / "num.bin")
     with pytest.raises(ValueError, match=rf"'y': found {re.escape(str(value))} in row 13 .*must"):
-        RawBinaryDataset(spec, "train", 8).stored_samples(0, 20)
+        StoredDataset(spec, "train", 8).stored_samples(0, 20)
 
 
 REFUSED = {
@@ -334,9 +335,20 @@ REFUSED = {
 def test_invalid_settings(tmp_path, settings, message):
     spec = numbered(tmp_path, 5)
     with pytest.raises(ValueError, match=message):
-        RawBinaryDataset(**{"spec": spec, "split": "train", "batch_size": 8, **settings})
+        StoredDataset(**{"spec": spec, "split": "train", "batch_size": 8, **settings})
 
 
 def test_data_without_rows(tmp_path):
     with pytest.raises(ValueError, match=r"f.yaml: source_spec: split 'train' has no rows"):
-        RawBinaryDataset(numbered(tmp_path, 0), "train", 2)
+        StoredDataset(numbered(tmp_path, 0), "train", 2)
+
+
+def test_chunk_without_a_reader(tmp_path):
+    content = {
+        "feature_spec": {"a": {"dtype": "int8"}},
+        "source_spec": {"train": [{"type": "csv", "features": ["a"], "files": ["a.csv"]}]},
+        "channel_spec": {"numerical": ["a"]},
+    }
+    spec = FeatureSpec.from_dict(content, tmp_path)
+    with pytest.raises(ValueError, match="split_binary, torch_tensor, tfrecord, got csv"):
+        open_chunk(spec, "train", spec.source_spec["train"][0])

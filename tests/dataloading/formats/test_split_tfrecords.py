@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dataloading.formats.raw_binary import RawBinaryDataset
-from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
+from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.pipeline.batch import RaggedIds
 from dataloading.spec.feature_spec import FeatureSpec
+from tests.dataloading.formats.record_samples import open_samples
 
 NAN = float("nan")
 
@@ -124,7 +124,7 @@ def stored(tmp_path_factory):
 @pytest.mark.parametrize("batch_size", [3, 8])
 def test_rows_by_batch_size(stored, order, batch_size):
     """Batches that a prebatch divides, that divide it, and neither."""
-    loader = SplitTFRecordsDataset(stored, "train", batch_size, **order)
+    loader = open_samples(stored, "train", batch_size, **order)
     assert (loader.num_samples, loader.num_batches) == (45, -(-45 // batch_size))
     rows = found(loader.dataset())
     assert sorted(rows, key=lambda row: row.one) == rows_of(45)
@@ -136,7 +136,7 @@ def test_rows_by_batch_size(stored, order, batch_size):
 def test_rows_by_prebatch(tmp_path, order, prebatch, per_file):
     """12 files, so that data_10 comes before data_2 by name; one record of all."""
     spec = original(tmp_path, rows_of(12), prebatch=prebatch, per_file=per_file)
-    rows = found(SplitTFRecordsDataset(spec, "train", 10, **order).dataset(epoch=1))
+    rows = found(open_samples(spec, "train", 10, **order).dataset(epoch=1))
     assert sorted(rows, key=lambda row: row.one) == rows_of(12)
     assert (rows == rows_of(12)) == (not order)
 
@@ -159,7 +159,7 @@ def test_irregular_last_file_and_short_records(tmp_path):
                 writer.write(serialized(values[start:stop], dtype, name == "categorical_1"))
     (tmp_path / "train/length.json").write_text("4")
     for order in ({}, SHUFFLED):
-        rows = found(SplitTFRecordsDataset(spec, "train", 3, **order).dataset())
+        rows = found(open_samples(spec, "train", 3, **order).dataset())
         assert sorted(rows, key=lambda row: row.one) == rows_of(11)
 
 
@@ -168,7 +168,7 @@ def test_irregular_last_file_and_short_records(tmp_path):
 def test_shares_of_ranks(stored, order, world_size):
     """45 rows in batches of 12: the last one has 9, which 2 and 4 ranks cannot halve."""
     loaders = [
-        SplitTFRecordsDataset(stored, "train", 12, rank=rank, world_size=world_size, **order)
+        open_samples(stored, "train", 12, rank=rank, world_size=world_size, **order)
         for rank in range(world_size)
     ]
     shares = [list(loader.dataset(1)) for loader in loaders]
@@ -178,7 +178,7 @@ def test_shares_of_ranks(stored, order, world_size):
         lengths = {len(share[index].weights) for share in shares}
         assert lengths == {-(-(12 if index < 3 else 9) // world_size)}
         together = [row for share in shares for row in found([share[index]])]
-        whole = SplitTFRecordsDataset(stored, "train", 12, **order).dataset(1, 12 * index).take(1)
+        whole = open_samples(stored, "train", 12, **order).dataset(1, 12 * index).take(1)
         assert together == found(whole), "the ranks' parts side by side are the global batch"
 
 
@@ -187,12 +187,10 @@ def test_ids_of_the_global_batch(stored, order, world_size=2):
     """Model-parallel input: ids, padding too, of all ranks, where a rank holds the tables."""
     settings = {"world_size": world_size, **order}
     own = [
-        list(SplitTFRecordsDataset(stored, "train", 12, rank=rank, **settings).dataset())
+        list(open_samples(stored, "train", 12, rank=rank, **settings).dataset())
         for rank in range(world_size)
     ]
-    loader = SplitTFRecordsDataset(
-        stored, "train", 12, rank=1, global_features=[1, 0, 1], **settings
-    )
+    loader = open_samples(stored, "train", 12, rank=1, global_features=[1, 0, 1], **settings)
     for index, batch in enumerate(loader.dataset()):
         length = len(own[1][index].weights)
         for position, feature in enumerate([1, 0, 1]):
@@ -206,7 +204,7 @@ def test_missing_files_of_features_that_are_not_read(tmp_path):
     spec = original(tmp_path, rows_of(9))
     (tmp_path / "train/categorical_0/data_1.tfrecords").unlink()
     with pytest.raises(ValueError, match="2 prebatches|data_1.tfrecords is not there"):
-        SplitTFRecordsDataset(spec, "train", 4)
+        open_samples(spec, "train", 4)
     named = {name: [name] for name in ("one", "many")} | {"label": ["label"], "x": ["x", "y"]}
     folders = {"one": "categorical_0", "many": "categorical_1", "x": "numerical", "label": "label"}
     files = [f"data_{k}.tfrecords" for k in range(3)]
@@ -219,11 +217,11 @@ def test_missing_files_of_features_that_are_not_read(tmp_path):
         for key, features in named.items()
     ]
     spec = FeatureSpec.from_dict({**SPEC, "source_spec": {"train": chunks}}, tmp_path)
-    loader = SplitTFRecordsDataset(spec, "train", 4, world_size=2, global_features=[1])
+    loader = open_samples(spec, "train", 4, world_size=2, global_features=[1])
     assert sum(len(of(b.inputs.categorical[0], 2 * len(b.weights))) for b in loader.dataset()) == 10
-    assert SplitTFRecordsDataset(spec, "train", 4, global_features=()).num_samples == 9
+    assert open_samples(spec, "train", 4, global_features=()).num_samples == 9
     with pytest.raises(ValueError, match="'train/categorical_0/data_1.tfrecords' is not there"):
-        SplitTFRecordsDataset(spec, "train", 4)
+        open_samples(spec, "train", 4)
 
 
 def test_spec_of_the_original_files(tmp_path):
@@ -234,9 +232,9 @@ def test_spec_of_the_original_files(tmp_path):
     ]
     content = {**SPEC, "source_spec": {"train": chunks, "gone": chunks}}
     spec = original(tmp_path, rows_of(9), content)
-    assert found(SplitTFRecordsDataset(spec, "train", 4).dataset()) == rows_of(9)
+    assert found(open_samples(spec, "train", 4).dataset()) == rows_of(9)
     with pytest.raises(ValueError, match="split 'gone'; there are train"):
-        SplitTFRecordsDataset(spec, "gone", 4)
+        open_samples(spec, "gone", 4)
 
 
 @pytest.mark.parametrize("nothing", [None, {}])
@@ -244,7 +242,7 @@ def test_spec_without_sources(tmp_path, nothing):
     spec = FeatureSpec.from_dict({**SPEC, "source_spec": nothing}, tmp_path)
     assert spec.source_spec == {}
     with pytest.raises(ValueError, match="split_binary loader needs the split 'train'; there are"):
-        RawBinaryDataset(spec, "train", 4)
+        StoredDataset(spec, "train", 4)
 
 
 def test_no_numerical_features_and_no_labels(tmp_path):
@@ -253,11 +251,11 @@ def test_no_numerical_features_and_no_labels(tmp_path):
     content = {"feature_spec": features, "source_spec": None, "channel_spec": channels}
     write_folder(tmp_path / "test/categorical_0", [[1, 2], [], [3]], "int32", multihot=True)
     spec = FeatureSpec.from_dict(content, tmp_path)
-    (batch,) = SplitTFRecordsDataset(spec, "test", 4, with_labels=False).dataset()
+    (batch,) = open_samples(spec, "test", 4, with_labels=False).dataset()
     assert batch.labels is None and batch.inputs.numerical.shape == (3, 0)
     assert of(batch.inputs.categorical[0], 3) == [(1, 2), (), (3,)]
     with pytest.raises(ValueError, match="needs the channel 'label'"):
-        SplitTFRecordsDataset(spec, "test", 4)
+        open_samples(spec, "test", 4)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +275,7 @@ def test_fixed_hotness_and_dtypes(tmp_path, stored_dtype, dtype, expected):
     write_folder(folder, rows, stored_dtype, multihot=True, hotness=2)
     spec = FeatureSpec.from_dict(content, tmp_path)
     for order in ({}, SHUFFLED):
-        loader = SplitTFRecordsDataset(spec, "train", 8, with_labels=False, **order)
+        loader = open_samples(spec, "train", 8, with_labels=False, **order)
         (ids,) = loader.dataset().element_spec.inputs.categorical
         assert (ids.dtype, ids.shape.as_list()) == (expected, [None, 2])
         (batch,) = loader.dataset()
@@ -298,7 +296,7 @@ def test_row_splits_of_64_bits(tmp_path):
         with tf.io.TFRecordWriter(str(path)) as writer:
             writer.write(example.SerializeToString())
     for order in ({}, SHUFFLED):
-        rows = found(SplitTFRecordsDataset(spec, "train", 4, **order).dataset())
+        rows = found(open_samples(spec, "train", 4, **order).dataset())
         assert sorted(rows, key=lambda row: row.one) == rows_of(9)
 
 
@@ -316,7 +314,7 @@ BAD_ROWS = {
 def test_positions_of_invalid_rows(tmp_path, order, row, message):
     rows = rows_of(9)
     rows[6] = row
-    loader = SplitTFRecordsDataset(original(tmp_path, rows), "train", 9, **order)
+    loader = open_samples(original(tmp_path, rows), "train", 9, **order)
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         list(loader.dataset())
     assert re.search(message, loader.failure)
@@ -328,7 +326,7 @@ def test_unequal_hotness_despite_the_format(tmp_path):
     path = tmp_path / "train/categorical_1/format.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "hotness": 3}))
     with pytest.raises(ValueError, match=r"has 0 ids in row 0; format.json states 3 for every row"):
-        SplitTFRecordsDataset(spec, "train", 4)
+        open_samples(spec, "train", 4)
 
 
 def test_too_many_ids(tmp_path):
@@ -336,7 +334,7 @@ def test_too_many_ids(tmp_path):
     rows[6] = Row(0, (0, 0), 1, (1,) * 4)
     message = r"'many': record 0 of .*data_1.tfrecords' .* has 4 ids in row 2; .* hotness 3"
     with pytest.raises(ValueError, match=message):
-        SplitTFRecordsDataset(original(tmp_path, rows), "train", 9)
+        open_samples(original(tmp_path, rows), "train", 9)
 
 
 def test_damaged_record(tmp_path):
@@ -347,7 +345,7 @@ def test_damaged_record(tmp_path):
     path.write_bytes(content)
     message = "feature 'x': file 'train/numerical/data_1.tfrecords' is damaged"
     with pytest.raises(ValueError, match=message):
-        SplitTFRecordsDataset(spec, "train", 4)
+        open_samples(spec, "train", 4)
 
 
 @pytest.mark.parametrize(
@@ -364,6 +362,6 @@ def test_changed_or_missing_bytes(tmp_path, name):
         for damaged in (bytes(changed), content[:position]):
             path.write_bytes(damaged)
             with pytest.raises(ValueError):
-                SplitTFRecordsDataset(spec, "train", 6)
+                open_samples(spec, "train", 6)
     path.write_bytes(content)
-    assert SplitTFRecordsDataset(spec, "train", 6).stored_samples(0, 6)
+    assert open_samples(spec, "train", 6).stored_samples(0, 6)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.formats.split_tfrecords.folder_format import Format, read_format
 from dataloading.pipeline.ragged import Ragged, concatenate_samples, cut_samples, row_splits_of
 from dataloading.spec.feature_spec import FeatureSpec
+from tests.dataloading.formats.record_samples import open_samples
 from tests.dataloading.formats.test_split_tfrecords import SPEC, original, rows_of
 
 ABSENT = object()
@@ -99,7 +99,7 @@ def change_format(spec, folder, **changes):
 def test_format_that_differs_from_the_files(spec, folder, changes, message):
     change_format(spec, folder, **changes)
     with pytest.raises(ValueError, match=message):
-        SplitTFRecordsDataset(spec, "train", 4)
+        open_samples(spec, "train", 4)
 
 
 def test_lengths(spec):
@@ -111,24 +111,24 @@ def test_lengths(spec):
     ):
         length.write_text(content)
         with pytest.raises(ValueError, match=message):
-            SplitTFRecordsDataset(spec, "train", 4)
+            open_samples(spec, "train", 4)
     length.unlink()  # not needed
-    assert SplitTFRecordsDataset(spec, "train", 4).num_samples == 9
+    assert open_samples(spec, "train", 4).num_samples == 9
 
 
 def test_folders(spec, tmp_path):
     train = spec.base_directory / "train"
     (train / "numerical/data_2.tfrecords").rename(train / "numerical/data_3.tfrecords")
     with pytest.raises(ValueError, match=r"numerical: file data_2.tfrecords is not there; the"):
-        SplitTFRecordsDataset(spec, "train", 4)
+        open_samples(spec, "train", 4)
     (train / "numerical/data_3.tfrecords").unlink()
     (train / "length.json").unlink()
     with pytest.raises(ValueError, match="'label' has 9 rows and feature 'x' has 8; expected"):
-        SplitTFRecordsDataset(spec, "train", 4)
+        open_samples(spec, "train", 4)
     empty = FeatureSpec.from_dict(SPEC, tmp_path / "nowhere", origin="f.yaml")
     message = "f.yaml: source_spec names no chunk of type tfrecord, and no folder next to it holds"
     with pytest.raises(ValueError, match=message):
-        SplitTFRecordsDataset(empty, "train", 4)
+        open_samples(empty, "train", 4)
 
 
 def test_no_rows(tmp_path):
@@ -137,7 +137,7 @@ def test_no_rows(tmp_path):
         path.write_bytes(b"")
     (tmp_path / "train/length.json").write_text("0")
     with pytest.raises(ValueError, match="split 'train' has no rows"):
-        SplitTFRecordsDataset(spec, "train", 4)
+        open_samples(spec, "train", 4)
 
 
 def test_files_of_one_chunk_in_two_folders(spec):
@@ -148,7 +148,7 @@ def test_files_of_one_chunk_in_two_folders(spec):
         (spec.base_directory / file).touch()
     spec = FeatureSpec.from_dict(content, spec.base_directory)
     with pytest.raises(ValueError, match="expected files in one folder"):
-        SplitTFRecordsDataset(spec, "train", 4)
+        open_samples(spec, "train", 4)
 
 
 def example(content: bytes | tf.train.Feature) -> bytes:
@@ -204,7 +204,7 @@ def test_malformed_records(tmp_path, content, message):
     with tf.io.TFRecordWriter(str(folder / "data_0.tfrecords")) as writer:
         writer.write(content)
     with pytest.raises(ValueError, match=message):
-        SplitTFRecordsDataset(spec, "train", 4, with_labels=False)
+        open_samples(spec, "train", 4, with_labels=False)
 
 
 def test_dense_prebatch_of_another_shape(spec):
@@ -212,7 +212,7 @@ def test_dense_prebatch_of_another_shape(spec):
     with tf.io.TFRecordWriter(str(path)) as writer:
         writer.write(example(tensor([1, 2], tf.float16)))
     with pytest.raises(ValueError, match=r"holds a prebatch of shape \[2\], not \(1, 2\)"):
-        SplitTFRecordsDataset(spec, "train", 4)
+        open_samples(spec, "train", 4)
 
 
 def ragged(*rows) -> Ragged:

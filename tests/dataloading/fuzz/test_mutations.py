@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dataloading import describe
-from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.transcode import __main__ as transcode
 
@@ -220,7 +220,7 @@ def write(folder: Path, spec, files: dict[str, bytes]) -> None:
 def loaded(folder: Path, split: str, with_labels: bool = True) -> dict[str, list]:
     """Returns the values that a model receives: {feature: [rows][values]}."""
     spec = FeatureSpec.from_yaml(folder / "feature_spec.yaml")
-    loader = RawBinaryDataset(spec, split, 2, with_labels=with_labels)
+    loader = StoredDataset(spec, split, 2, with_labels=with_labels)
     values = {name: [] for name in spec.feature_spec}
     for batch in loader.dataset():
         widths = np.cumsum([spec.hotness(name) for name in spec.channel("numerical")])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.pipeline.group_order import GroupOrder
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 
@@ -58,14 +58,14 @@ def test_grouped_data_set(tmp_path):
     spec = write_dataset(tmp_path / "rows", spec, {"train": 101})
 
     def batches(rank=0, world_size=1, **options):
-        data = RawBinaryDataset(spec, "train", 32, rank=rank, world_size=world_size)
+        data = StoredDataset(spec, "train", 32, rank=rank, world_size=world_size)
         data = data.grouped("cat_0", 0, seed=1, window_samples=8192)
         return [batch.inputs for batch in data.dataset(1, **options)]
 
     whole = [inputs.categorical[0].numpy()[:, 0] for inputs in batches()]
     ids = np.concatenate(whole)
     assert 1 + np.count_nonzero(ids[1:] != ids[:-1]) == len(np.unique(ids))
-    stored = RawBinaryDataset(spec, "train", 101).stored_samples(0, 101)
+    stored = StoredDataset(spec, "train", 101).stored_samples(0, 101)
     assert sorted(ids) == sorted(stored[1][:, 0])
     ranks = [batches(rank, 2) for rank in range(2)]
     for number in range(3):  # the last batch, of 5 samples, is padded

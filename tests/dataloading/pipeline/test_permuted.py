@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.permuted import PermutedReader
 from dataloading.pipeline.ragged import Ragged
@@ -59,7 +59,7 @@ def test_permuted_data_set(tmp_path):
     """The values of one feature move, whatever the batch size and the number of ranks."""
     spec = synthetic_spec([50, 20], hotness=[1, 2], num_numerical=3)
     spec = write_dataset(tmp_path / "rows", spec, {"test": 101})
-    whole = RawBinaryDataset(spec, "test", 101)
+    whole = StoredDataset(spec, "test", 101)
     assert whole.features == ("num_0", "num_1", "num_2", "cat_0", "cat_1")
     before, after = inputs_of(whole), inputs_of(whole.permuted("num_1", [1, 2]))
     assert (before[0][:, [0, 2]] == after[0][:, [0, 2]]).all()
@@ -73,7 +73,7 @@ def test_permuted_data_set(tmp_path):
     ]
     assert pairs[0] == pairs[1] and (before[2] != after[2]).any()
     ranks = [
-        inputs_of(RawBinaryDataset(spec, "test", 30, rank=r, world_size=2).permuted("cat_1", 3))
+        inputs_of(StoredDataset(spec, "test", 30, rank=r, world_size=2).permuted("cat_1", 3))
         for r in (0, 1)
     ]
     ids = np.concatenate([ranks[0][2], ranks[1][2]])

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from dataloading.formats import raw_binary
-from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec, write_dataset
 
@@ -57,7 +57,7 @@ def open_rows(request, stored):
                 small_spec(), "train", batch_size, num_samples=num_samples, **settings
             )
         order = SHUFFLED if request.param == "shuffled" else {}
-        return RawBinaryDataset(stored(num_samples), "train", batch_size, **order, **settings)
+        return StoredDataset(stored(num_samples), "train", batch_size, **order, **settings)
 
     return open_one
 
@@ -134,18 +134,18 @@ def test_global_batch_of_several_generated_blocks():
 
 
 def test_missing_files_of_other_features(copied):
-    whole = list(RawBinaryDataset(copied, "train", 8).dataset())
+    whole = list(StoredDataset(copied, "train", 8).dataset())
     for feature in (0, 1, 3):
         (copied.base_directory / f"train/cat_{feature}.bin").unlink()
-    loader = RawBinaryDataset(copied, "train", 8, rank=1, world_size=2, global_features=[2])
+    loader = StoredDataset(copied, "train", 8, rank=1, world_size=2, global_features=[2])
     for batch, expected in zip(loader.dataset(), whole, strict=True):
         np.testing.assert_array_equal(batch.inputs.categorical[0], expected.inputs.categorical[2])
     (copied.base_directory / "train/cat_2.bin").unlink()
-    assert len(list(RawBinaryDataset(copied, "train", 8, global_features=()).dataset())) == 4
+    assert len(list(StoredDataset(copied, "train", 8, global_features=()).dataset())) == 4
     with pytest.raises(ValueError, match="file 'train/cat_2.bin' is not there"):
-        RawBinaryDataset(copied, "train", 8, global_features=[2])
+        StoredDataset(copied, "train", 8, global_features=[2])
     with pytest.raises(ValueError, match="file 'train/cat_0.bin' is not there"):
-        RawBinaryDataset(copied, "train", 8)
+        StoredDataset(copied, "train", 8)
 
 
 def test_files_of_unequal_length(copied):
@@ -153,8 +153,8 @@ def test_files_of_unequal_length(copied):
         path = copied.base_directory / f"train/{file}.bin"
         path.write_bytes(path.read_bytes()[:-4])  # one row of cat_1, two rows of cat_3
     with pytest.raises(ValueError, match=r"\(train/label.bin\) has 30 rows .* has 28"):
-        RawBinaryDataset(copied, "train", 8, global_features=[3])
-    assert RawBinaryDataset(copied, "train", 8, global_features=[2]).num_samples == 30
+        StoredDataset(copied, "train", 8, global_features=[3])
+    assert StoredDataset(copied, "train", 8, global_features=[2]).num_samples == 30
 
 
 def test_reads_of_a_feature_per_batch(copied, monkeypatch):
@@ -167,7 +167,7 @@ def test_reads_of_a_feature_per_batch(copied, monkeypatch):
         return values
 
     monkeypatch.setattr(raw_binary.BinaryChunk, "read", counted)
-    loader = RawBinaryDataset(copied, "train", 10, world_size=2, global_features=[3, 1, 3, 3])
+    loader = StoredDataset(copied, "train", 10, world_size=2, global_features=[3, 1, 3, 3])
     loader._read_part(0, 0, 0)
     assert sorted(reads) == [
         ("train/cat_1.bin", 10),
@@ -183,13 +183,13 @@ def test_checks_of_ids_on_their_rank(copied):
     content[7] = 99  # a row of rank 1
     path.write_bytes(content)
     settings = {"rank": 0, "world_size": 2}
-    assert len(list(RawBinaryDataset(copied, "train", 8, **settings).dataset().take(1))) == 1
-    loader = RawBinaryDataset(copied, "train", 8, global_features=[2], **settings)
+    assert len(list(StoredDataset(copied, "train", 8, **settings).dataset().take(1))) == 1
+    loader = StoredDataset(copied, "train", 8, global_features=[2], **settings)
     message = "feature 'cat_2': found 99 in row 7 .* ids lie in"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         list(loader.dataset())
     assert "found 99 in row 7" in loader.failure
-    other = RawBinaryDataset(copied, "train", 8, global_features=[0, 1, 3], rank=1, world_size=2)
+    other = StoredDataset(copied, "train", 8, global_features=[0, 1, 3], rank=1, world_size=2)
     assert len(list(other.dataset())) == 4
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.spec.feature_spec import FeatureSpec
 
 NUM_ROWS = 13
@@ -69,7 +69,7 @@ def assert_same_but_for_labels(found: list, expected: list) -> None:
 
 
 def test_rows_by_hand(stored):
-    loader = RawBinaryDataset(stored("unknown"), "test", 10, with_labels=False)
+    loader = StoredDataset(stored("unknown"), "test", 10, with_labels=False)
     assert (loader.num_samples, loader.num_batches) == (NUM_ROWS, 2)
     _, last = loader.dataset()
     assert last.labels is None
@@ -88,10 +88,10 @@ def test_inputs_with_and_without_labels(stored, labels, shuffle, global_features
     """Shares, padding, weights, ids of the whole batch and a start within the epoch."""
     settings = {"rank": rank, "world_size": world_size, "global_features": global_features}
     settings["shuffle"] = shuffle
-    expected = RawBinaryDataset(stored(), "test", 6, **settings)
+    expected = StoredDataset(stored(), "test", 6, **settings)
     whole = [list(expected.dataset(1, start_sample)) for start_sample in (0, 4)]
     spec = stored(labels)
-    loader = RawBinaryDataset(spec, "test", 6, with_labels=False, **settings)
+    loader = StoredDataset(spec, "test", 6, with_labels=False, **settings)
     assert loader.num_samples == NUM_ROWS
     assert_same_but_for_labels(list(loader.dataset(1, 0)), whole[0])
     assert_same_but_for_labels(list(loader.dataset(1, 4)), whole[1])
@@ -100,9 +100,9 @@ def test_inputs_with_and_without_labels(stored, labels, shuffle, global_features
 def test_invalid_labels_that_are_not_read(stored):
     spec = stored()
     (spec.base_directory / "label.bin").write_bytes(b"\x07" * 5)  # too few, and not 0 or 1
-    assert len(list(RawBinaryDataset(spec, "test", 6, with_labels=False).dataset())) == 3
+    assert len(list(StoredDataset(spec, "test", 6, with_labels=False).dataset())) == 3
     with pytest.raises(ValueError, match="has 13 rows and chunk 4 .label.bin. has 5"):
-        RawBinaryDataset(spec, "test", 6)
+        StoredDataset(spec, "test", 6)
 
 
 def test_chunk_of_labels_and_ids(stored):
@@ -115,21 +115,21 @@ def test_chunk_of_labels_and_ids(stored):
     shared["feature_spec"]["label"]["dtype"] = "int32"
     shared["source_spec"]["test"][2] |= {"features": ["label", "id"], "files": ["both.bin"]}
     spec = FeatureSpec.from_dict(shared, spec.base_directory)
-    (batch,) = RawBinaryDataset(spec, "test", 20, with_labels=False).dataset()
+    (batch,) = StoredDataset(spec, "test", 20, with_labels=False).dataset()
     assert batch.labels is None
     np.testing.assert_array_equal(batch.inputs.categorical[0][:, 0], np.arange(NUM_ROWS))
     with pytest.raises(tf.errors.InvalidArgumentError, match="'label': found 5 in row 0"):
-        list(RawBinaryDataset(spec, "test", 20).dataset())
+        list(StoredDataset(spec, "test", 20).dataset())
 
 
 def test_incomplete_files(stored):
     spec = stored("absent")
     (spec.base_directory / "y.bin").write_bytes(bytes(2 * 12))
     with pytest.raises(ValueError, match=r"\(x.bin\) has 13 rows and chunk 1 \(y.bin\) has 12"):
-        RawBinaryDataset(spec, "test", 6, with_labels=False)
+        StoredDataset(spec, "test", 6, with_labels=False)
     (spec.base_directory / "y.bin").unlink()
     with pytest.raises(ValueError, match="chunk 1: file 'y.bin' is not there"):
-        RawBinaryDataset(spec, "test", 6, with_labels=False)
+        StoredDataset(spec, "test", 6, with_labels=False)
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_row_count_of_a_rank_that_reads_nothing(ids_only):
     """Model-parallel input without numerical features and without tables on this rank."""
     (ids_only.base_directory / "id.bin").unlink()
     settings = {"with_labels": False, "global_features": [], "rank": 1, "world_size": 2}
-    loader = RawBinaryDataset(ids_only, "test", 8, **settings)
+    loader = StoredDataset(ids_only, "test", 8, **settings)
     assert loader.num_samples == NUM_ROWS
     first, last = loader.dataset()
     assert first.inputs.numerical.shape == (4, 0) and first.inputs.categorical == ()
@@ -159,7 +159,7 @@ def test_unknown_row_count_of_a_rank(ids_only):
     for file in ("id.bin", "tags.bin"):
         (ids_only.base_directory / file).unlink()
     with pytest.raises(ValueError, match="split 'test': chunk 0: file 'x.bin' is not there"):
-        RawBinaryDataset(ids_only, "test", 8, with_labels=False, global_features=[])
+        StoredDataset(ids_only, "test", 8, with_labels=False, global_features=[])
 
 
 PREDICT = r"; rows without labels can only be predicted \(--mode predict\)$"
@@ -176,7 +176,7 @@ UNLABELLED = {
 @pytest.mark.parametrize("global_features", [None, []], ids=["own", "global"])
 def test_missing_labels_in_training_and_evaluation(stored, labels, message, global_features):
     with pytest.raises(ValueError, match=message):
-        RawBinaryDataset(stored(labels), "test", 6, global_features=global_features)
+        StoredDataset(stored(labels), "test", 6, global_features=global_features)
 
 
 @pytest.mark.parametrize("with_labels", [False, True])
@@ -192,4 +192,4 @@ def test_features_in_no_chunk(tmp_path, with_labels):
     spec = FeatureSpec.from_dict(lacking, tmp_path)
     channel = "label" if with_labels else "numerical"
     with pytest.raises(ValueError, match=f"feature 'x' of channel '{channel}' is in no chunk"):
-        RawBinaryDataset(spec, "test", 6, with_labels=with_labels)
+        StoredDataset(spec, "test", 6, with_labels=with_labels)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
-from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from nn.metrics.evaluator import ClickEvaluator
 from nn.metrics.importance import permutation_importance
@@ -22,7 +22,7 @@ def spec(tmp_path_factory):
 
 
 def test_importance_by_scikit_learn(spec):
-    dataset = RawBinaryDataset(spec, "test", 64)
+    dataset = StoredDataset(spec, "test", 64)
     evaluator = ClickEvaluator(first_numerical, dataset)
     metrics, batches = dict(evaluator.evaluate()), []
     result = permutation_importance(evaluator, metrics, 2, 7, lambda: batches.append(1))
@@ -32,7 +32,7 @@ def test_importance_by_scikit_learn(spec):
     assert drops == sorted(drops, reverse=True) and len(drops) == 3
     assert changes_of["num_1"] == changes_of["cat_0"] == (0, 0, 0, 0), "the model ignores them"
 
-    (whole,) = RawBinaryDataset(spec, "test", 500).dataset()
+    (whole,) = StoredDataset(spec, "test", 500).dataset()
     labels, logits = whole.labels.numpy()[:, 0], whole.inputs.numerical.numpy()[:, 0]
     changes = []
     for repeat in range(2):
@@ -47,7 +47,7 @@ def test_importance_by_scikit_learn(spec):
 
 def test_one_permutation(spec):
     """It has no standard deviation."""
-    evaluator = ClickEvaluator(first_numerical, RawBinaryDataset(spec, "test", 64))
+    evaluator = ClickEvaluator(first_numerical, StoredDataset(spec, "test", 64))
     result = permutation_importance(evaluator, dict(evaluator.evaluate()), 1, 7)
     assert all(np.isnan([i.auc_drop_std, i.log_loss_rise_std]).all() for i in result)
     _, first, *_ = table(result)

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from embedding_testing.fake_world import run_threads
 
-from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec, write_dataset
 from nn.metrics.classification import NonFiniteScores
 from nn.metrics.predictor import predict
@@ -50,7 +50,7 @@ def test_scores_by_hand(tmp_path, stored):
     spec = stored(3)
     logits = np.array([[0, 7], [2, 7], [-1, 7]], np.float16)
     logits.tofile(spec.base_directory / "test/numerical.bin")
-    dataset = RawBinaryDataset(spec, "test", 2, with_labels=False)
+    dataset = StoredDataset(spec, "test", 2, with_labels=False)
     first, last = predict(first_numerical, dataset)
     assert first.dtype == last.dtype == np.float32
     expected = [0.5, 1 / (1 + math.exp(-2)), 1 / (1 + math.e)]
@@ -66,7 +66,7 @@ def test_order_of_scores(stored, size, num_samples):
     spec = stored(num_samples)
 
     def run(world):
-        dataset = RawBinaryDataset(
+        dataset = StoredDataset(
             *(spec, "test", 24), with_labels=False, rank=world.rank, world_size=world.size
         )
         scores = collected(world, first_numerical, dataset)
@@ -94,7 +94,7 @@ def test_ids_of_global_batch(stored):
             own = ids[world.rank * length : (world.rank + 1) * length]
             return inputs.numerical[:, :1] + tf.cast(own, tf.float32)
 
-        dataset = RawBinaryDataset(
+        dataset = StoredDataset(
             *(spec, "test", 12),
             with_labels=False,
             global_features=[0],
@@ -145,7 +145,7 @@ def test_row_of_nonfinite_score(stored, bad, size, row):
     seen = []
 
     def run(world):
-        dataset = RawBinaryDataset(
+        dataset = StoredDataset(
             *(spec, "test", 9), with_labels=False, rank=world.rank, world_size=world.size
         )
         for scores in predict(spoilt(row, bad), dataset, world):
@@ -168,7 +168,7 @@ def test_padding_rows(stored):
     np.arange(8).astype(np.float16).tofile(spec.base_directory / "test/numerical.bin")
 
     def run(world):
-        dataset = RawBinaryDataset(
+        dataset = StoredDataset(
             *(spec, "test", 6), with_labels=False, rank=world.rank, world_size=world.size
         )
         return collected(world, spoilt(0, math.nan), dataset)

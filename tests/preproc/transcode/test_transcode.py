@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.encoding.encoder import Encoder
 from preproc.transcode import __main__ as transcode
@@ -108,7 +108,7 @@ def test_values_by_hand(tmp_path, capsys):
     assert stored(out, "age") == [70000.0, 3.0, 0.5]
     assert stored(out, "user") == [5, 300, 0]
     assert stored(out, "city") == [0, 2, 1]
-    batch = next(iter(RawBinaryDataset(spec, "train", 3).dataset()))
+    batch = next(iter(StoredDataset(spec, "train", 3).dataset()))
     assert [ids.numpy()[:, 0].tolist() for ids in batch.inputs.categorical] == [
         [5, 300, 0],
         [0, 2, 1],
@@ -162,7 +162,7 @@ def test_files_of_all_kinds(tmp_path):
     spec = FeatureSpec.from_yaml(out / "feature_spec.yaml")
     assert spec.feature_spec["user"] == {"dtype": "int64", "cardinality": 2**40 + 1}
     assert spec.metadata["transcode"]["click_rate"] == {"train": 0.6}
-    assert RawBinaryDataset(spec, "later", 2, with_labels=False).num_samples == 2
+    assert StoredDataset(spec, "later", 2, with_labels=False).num_samples == 2
 
 
 @pytest.mark.parametrize("header", [True, False])
