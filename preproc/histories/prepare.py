@@ -51,7 +51,7 @@ def prepare(options: HistoryOptions) -> dict[str, int]:
         events = log.num_events - int(numbered.num_events.sum())
         say(
             f"kept {numbered.num_events.sum():,} events of {numbered.num_users:,} users and "
-            f"{numbered.num_items:,} items; --min_events {options.min_events} removed {users:,} "
+            f"{numbered.num_items:,} items; --min_events {options.min_events} left out {users:,} "
             f"users ({users / numbered.num_users_before:.1%}) with {events:,} events "
             f"({events / log.num_events:.1%})"
         )

@@ -48,7 +48,7 @@ class _Interactions:
     stored: dict[str, np.ndarray]  # split -> the negatives that came with it, [n, k]
     valid_negative: int
     metadata: dict
-    ids: dict[str, str]  # "users" and "items" -> what they were, for people; or none
+    words: dict[str, str]  # name of a count -> words after it, for people; or none
     counts: dict[str, int]
     report: Report | None = None
 
@@ -83,7 +83,7 @@ def prepare(options: InteractionLogOptions) -> str:
     elapsed_s = time.perf_counter() - started
     lines = [f"{options.output} is ready, {elapsed_s:.1f} s"]
     lines += [
-        f"  {name.replace('_', ' ')}: {value:,}{log.ids.get(name, '')}"
+        f"  {name.replace('_', ' ')}: {value:,}{log.words.get(name, '')}"
         for name, value in counts.items()
     ]
     lines.append(f"  train: {log.num_train:,} interactions")
@@ -115,10 +115,10 @@ def _read_log(options: InteractionLogOptions, folder: Path, scratch: Path) -> _I
         num_train = write_train(
             folder, without_last(numbered.pairs(), numbered.num_of_users(), last)
         )
-    ids = {}
+    words = {"users_left_out": f" (fewer items than --min_ratings {options.min_ratings})"}
     for kind in numbered.vocabularies:
         sort = "integers" if numbered.are_numbers(kind) else "texts by UTF-8 bytes"
-        ids[f"{kind}s"] = f" (ids in the order of the {sort})"
+        words[f"{kind}s"] = f" (ids in the order of the {sort})"
     columns = {"user": options.user_column, "item": options.item_column}
     if options.source.form == DAT:
         columns = {kind: kind for kind in columns}
@@ -135,7 +135,7 @@ def _read_log(options: InteractionLogOptions, folder: Path, scratch: Path) -> _I
             **({} if options.min_rating is None else {"min_rating": options.min_rating}),
             ENCODER_FOLDER: digest,
         },
-        ids=ids,
+        words=words,
         counts=counts,
         report=report,
     )
@@ -175,7 +175,7 @@ def _read_paper(options: InteractionLogOptions, folder: Path, scratch: Path) -> 
         stored={TEST: data.test_negatives},
         valid_negative=stored if options.valid_negative is None else options.valid_negative,
         metadata=metadata,
-        ids={},
+        words={},
         counts=data.counts,
     )
 

@@ -200,7 +200,7 @@ def test_messages(tmp_path, capsys):
     run(tmp_path / "out", "--amazon_dataset_path", raw, "--min_events", 3)
     output = capsys.readouterr().err
     assert f"reviews_*.json of {raw}: reviews_B.json, reviews_B_5.json\n" in output
-    assert "kept 7 events of 2 users and 2 items; --min_events 3 removed 2 users (50.0%)" in output
+    assert "kept 7 events of 2 users and 2 items; --min_events 3 left out 2 users (50.0%)" in output
     assert "with 3 events (30.0%)" in output
 
 

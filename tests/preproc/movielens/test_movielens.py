@@ -86,7 +86,13 @@ def test_ratings_by_hand(tmp_path, by_hand, capsys):
         "counts": counts,
     }
     message = capsys.readouterr().out
-    for part in ("users: 2 ", "items: 5 ", "users left out: 1\n", "train: 6 ", "test: 2 "):
+    for part in (
+        "users: 2 ",
+        "items: 5 ",
+        "users left out: 1 (fewer items than --min_ratings 4)\n",
+        "train: 6 ",
+        "test: 2 ",
+    ):
         assert f"  {part}" in message
 
 
