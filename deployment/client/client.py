@@ -38,7 +38,10 @@ _CHANNEL = (
 )
 _LOOPBACK = re.compile(r"(localhost|127\.\d+\.\d+\.\d+|\[::1\]):\d+")
 _URL = re.compile(r"[^/\s]+:\d+")
-_URL_ADVICE = "does --url name host:port of its gRPC, not of its HTTP?"
+_URL_ADVICE = (
+    "is the server running (python -m deployment.serve), and is --url host:port of its gRPC, not "
+    "of its HTTP?"
+)
 _NOT_READY = "the model is not ready"
 
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)

@@ -180,7 +180,7 @@ def test_expired_patience():
     with (
         Client(url, "sums") as client,
         pytest.raises(
-            ServerLost, match=r"sums at 127.*--url name host:port of its gRPC, not of its HTTP"
+            ServerLost, match=r"sums at 127.*--url host:port of its gRPC, not of its HTTP"
         ),
     ):
         client.statistics()
