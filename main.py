@@ -1,12 +1,12 @@
 """Command line of every recipe: parse, set up, run a mode, map errors to exit codes.
 
-A recipe such as `dlrm.py` calls `run`. `python main.py --model NAME` is `NAME.py`, and `--model
-module:NAME` a recipe of one's own; without `--model` it is the recipe that has most of the flags,
-and `dlrm.py` if several have as many.
+A recipe such as `dlrm.py` calls `run`. `python main.py --model NAME` is `NAME.py`, if there is one,
+and `--model module:NAME` a recipe of one's own; without `--model` it is the recipe that has most of
+the flags, and `dlrm.py` if several have as many.
 """
 
 import functools
-import importlib
+import importlib.util
 import sys
 from collections.abc import Sequence
 
@@ -77,13 +77,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USER_ERROR
     if _HELP & set(rest):
         print(f"python main.py --model {'|'.join(BY_NAME)}; flags of {recipe}:\n")
-    if recipe not in BY_NAME:
-        try:
-            definition = definition_of(recipe)
-        except ValueError as error:
-            return report_failure("main", error)
-        return run(definition, f"Trains the recipe {recipe}.", rest)
-    return int(importlib.import_module(recipe).main(rest))
+    if recipe in BY_NAME and importlib.util.find_spec(recipe):
+        return int(importlib.import_module(recipe).main(rest))
+    try:
+        definition = definition_of(recipe)
+    except ValueError as error:
+        return report_failure("main", error)
+    return run(definition, f"Trains the recipe {recipe}.", rest)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Recipes of one's own: the programs of the pages that add a model and a metric, trained, evaluated
 and served."""
 
+import dataclasses
 import importlib
 import json
 import re
@@ -14,6 +15,7 @@ from embedding_testing.fake_world import run_threads
 
 import main
 import recipes
+from config.flag import Rules
 from dataloading.spec.feature_spec import FeatureSpec
 from deployment.client.evaluation_requests import labelled_requests
 from deployment.deploy import __main__ as deploy
@@ -21,7 +23,7 @@ from deployment.model.served_model import interface_of
 from deployment.model.trained_model import evaluation_rows, open_checkpoint
 from deployment.predict import __main__ as predict
 from recipes.baseline import __main__ as baseline
-from recipes.registry import definition_of, path_of
+from recipes.registry import BY_NAME, definition_of, path_of
 from recipes.search import __main__ as search
 
 PAGES = Path(__file__).parents[2] / "docs/how_to"
@@ -188,3 +190,24 @@ def test_metric_of_a_training(rows, tmp_path):
         group_cutoffs=(5,),
     )
     assert result.metrics["user_ndcg@5"] == result.metrics["best_user_ndcg@5"] > 0
+
+
+@dataclasses.dataclass(frozen=True)
+class ToyFlags:
+    """Toy."""
+
+    toy_size: int = Rules(at_least=1).flag(3, "size of the toy")
+
+
+def test_family_without_a_script(monkeypatch, capsys):
+    """A family is an object and a name in the registry: with flags of its own, without a script."""
+    family = dataclasses.replace(recipes.RANKING, section=ToyFlags, baseline=None, serving=None)
+    monkeypatch.setitem(BY_NAME, "toy", recipes.Definition("toy", family))
+    assert main.main(["main.py", "--model=toy", "--helpfull"]) == 0
+    assert "Toy:\n  --toy_size                      size of the toy (default: 3)" in (
+        capsys.readouterr().out
+    )
+    flags = ("--dataset_type=synthetic", "--plan_only", "--toy_size")
+    assert main.main(["main.py", "--model=toy", *flags, "5"]) == 0
+    assert main.main(["main.py", "--model=toy", *flags, "0"]) == main.USER_ERROR
+    assert "--toy_size: expected at least 1, got 0" in capsys.readouterr().err
