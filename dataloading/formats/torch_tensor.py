@@ -6,6 +6,7 @@ import numpy as np
 
 from dataloading.pipeline.gather import Scattered
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
+from runtime.files.torch_file import read_matrix
 
 
 class TensorChunk:
@@ -14,14 +15,15 @@ class TensorChunk:
     Values have the dtype of the files, whatever the spec states, because `torch.save` stores it.
 
     Raises:
-        ValueError: a file is not readable (`FeatureSpec.read_tensors`), files differ in their
-            dtypes, or ids are not integers.
+        ValueError: a file is not one of `torch.save`, its tensor has another width, files differ in
+            their dtypes, or ids are not integers.
     """
 
     ragged = False
 
     def __init__(self, spec: FeatureSpec, split: str, chunk: Chunk):
-        parts = spec.read_tensors(chunk)
+        width = sum(spec.hotness(name) for name in chunk.features)
+        parts = [read_matrix(spec.base_directory / file, width) for file in chunk.files]
         dtypes = {str(part.dtype) for part in parts}
         ids = [name for name in chunk.features if "cardinality" in spec.feature_spec[name]]
         self.dtype = parts[0].dtype

@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dataloading.spec import rules, yaml_io
 from dataloading.spec.rules import Chunk as Chunk
-from runtime.files.torch_file import read_matrix
 
 NUMERICAL_CHANNEL = "numerical"
 CATEGORICAL_CHANNEL = "categorical"
@@ -236,8 +234,8 @@ class FeatureSpec:
             )
 
     def validate_files(self, split: str | None = None, chunks: Sequence[int] | None = None) -> None:
-        """Raises ValueError unless every file of a split is there, and its split_binary,
-        ragged_binary and torch_tensor files hold whole samples, the same number in each chunk.
+        """Raises ValueError unless every file of a split is there, and its split_binary and
+        ragged_binary files hold whole samples, the same number in each chunk.
 
         Args:
             split: name of the split; None: all.
@@ -254,7 +252,7 @@ class FeatureSpec:
             kind = self.source_spec[split][0].type
             raise ValueError(
                 f"{self.origin}: source_spec: split '{split}': rows can be counted in split_binary "
-                f"and torch_tensor chunks only, here all are {kind}"
+                f"and ragged_binary chunks only, here all are {kind}"
             )
         return next(iter(counts.values()))
 
@@ -269,8 +267,6 @@ class FeatureSpec:
                 counts[index] = sum(sizes) // self.sample_bytes(stored[index])
             elif stored[index].type == "ragged_binary":
                 counts[index] = sizes[0] // RANGE_BYTES
-            elif stored[index].type == "torch_tensor":
-                counts[index] = sum(len(values) for values in self.read_tensors(stored[index]))
         for index, count in counts.items():
             first = next(iter(counts))
             if count != counts[first]:
@@ -285,15 +281,6 @@ class FeatureSpec:
     def sample_bytes(self, chunk: Chunk) -> int:
         """Returns the bytes of one sample of a split_binary chunk."""
         return sum(self.hotness(name) * self.dtype(name).itemsize for name in chunk.features)
-
-    def read_tensors(self, chunk: Chunk) -> list[NDArray[Any]]:
-        """Returns the tensors [samples, values] in the files of a torch_tensor chunk, read-only.
-
-        Raises:
-            ValueError: a file is not one of `torch.save`, or its tensor has another width.
-        """
-        width = sum(self.hotness(name) for name in chunk.features)
-        return [read_matrix(self.base_directory / file, width) for file in chunk.files]
 
     def _check_split(self, split: str, who: str) -> None:
         if split not in self.source_spec:

@@ -202,7 +202,7 @@ def test_several_tensor_files(torch, tmp_path):
     }
     spec = FeatureSpec.from_dict(content, tmp_path)
     stored = TensorChunk(spec, "train", spec.source_spec["train"][0])
-    assert spec.num_samples("train") == 3 and stored.dtype == np.uint8
+    assert stored.num_samples == 3 and stored.dtype == np.uint8
     assert stored.read(range(2)).tolist() == [[1, 0], [0, 1]]
     assert stored.read(Scattered.from_batch(np.array([2, 0]))).tolist() == [[1, 1], [1, 0]]
     assert stored.locate(2) == ("b.pt", 1)
@@ -227,7 +227,11 @@ def test_tensor_files(torch, rows, trained, tmp_path, capsys):
         ("train_data_0.pt", np.zeros((480, 3), int), r"expected a tensor \[rows, 2\], got"),
         ("train_data_0.pt", np.zeros((480, 2)), "of integers for ids .user, item.*float64"),
         ("test_data_1.pt", np.full((780, 1), 0.5, "f4"), "feature 'label': found 0.5 in row 0"),
-        ("test_data_1.pt", np.zeros((779, 1), "f4"), "chunk 0 .* has 780 rows and chunk 1"),
+        (
+            "test_data_1.pt",
+            np.zeros((779, 1), "f4"),
+            "has 780 rows and feature 'label' has 779",
+        ),
     ],
 )
 def test_invalid_tensor_files(torch, file, values, message, rows, tmp_path, capsys):

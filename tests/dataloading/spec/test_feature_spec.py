@@ -188,7 +188,7 @@ channel_spec:
         spec.require("NCF", channels=("numeric_inputs",), id_channels=("numeric_inputs",))
     for file in ("train_0_0.csv", "train_0_1.csv", "train_1.csv"):
         (tmp_path / file).touch()
-    with pytest.raises(ValueError, match=r"rows can be counted in split_binary and torch_tensor"):
+    with pytest.raises(ValueError, match=r"rows can be counted in split_binary and ragged_binary"):
         spec.num_samples("train")
 
 
