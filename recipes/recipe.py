@@ -121,7 +121,6 @@ class Recipe:
         metrics: losses and metrics that are evaluated.
         loss_terms: terms of the loss to report, in addition to the loss itself.
         saves_epochs: whether a checkpoint is saved after every epoch.
-        keeps_best: whether the best checkpoint is kept without `--keep_best`.
         best_auc: returns the best AUC that any model can reach on `valid`; None if unknown.
         make_batch: makes a batch of an element of `train`, in the graph; None: the element is it.
         num_parts: parts of a batch whose gradients are accumulated.
@@ -149,7 +148,6 @@ class Recipe:
     metrics: Sequence[str] = METRICS
     loss_terms: Sequence[str] = ()
     saves_epochs: bool = False
-    keeps_best: bool = False
     best_auc: Callable[[], float | None] = lambda: None
     make_batch: Callable[[Any], Any] | None = None
     num_parts: int = 1

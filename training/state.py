@@ -60,8 +60,7 @@ class RunContext:
     def keeps_best(self) -> bool:
         """True if a training with checkpoints keeps the weights of its best evaluation."""
         flag = self.config.checkpoint.keep_best
-        default = bool(self.config.evaluation.early_stopping) or self.recipe.keeps_best
-        return default if flag is None else flag
+        return bool(self.config.evaluation.early_stopping) if flag is None else flag
 
     def log_notes(self, notes: Mapping[str, str]) -> None:
         """Logs notes on an evaluation by their kind, each kind once."""

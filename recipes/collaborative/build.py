@@ -78,7 +78,6 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         ),
         metrics=(*METRICS, *names, *(n for ranking in rankings for n in ranking.names)),
         goal=Goal(names[0], flags.threshold, "threshold", names[0], reports_time_to_best=True),
-        keeps_best=flags.checkpoint_dir is not None,
         make_batch=train.samples if train else None,
         num_parts=flags.grads_accumulated,
         export=_export_weights if flags.checkpoint_dir and flags.model_type == "neumf" else None,

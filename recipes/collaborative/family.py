@@ -44,6 +44,8 @@ def _expand(values: dict[str, Any], explicit: set[str]) -> set[str]:
         raise ValueError(f"--checkpoint_dir and --{name} are aliases here: pass only one of them")
     best = os.path.join(folder, "best")
     values[name] = best if not trains and os.path.isdir(best) else folder
+    if trains and values["keep_best"] is None:
+        values["keep_best"] = True
     return expanded if by_default else {*expanded, name}
 
 
@@ -52,8 +54,8 @@ def _implied(flags: Values) -> set[str]:
     # Not passed, the last three depend on the data set or the checkpoint.
     names = {"opt_level", "local_rank"} | {"valid_negative", "n_users", "n_items"} - flags.explicit
     if flags.value("checkpoint_dir"):
-        is_training = flags.value("mode") == "train"
-        names.add("save_checkpoint_path" if is_training else "restore_checkpoint_path")
+        trains = flags.value("mode") == "train"
+        names |= {"save_checkpoint_path", "keep_best"} if trains else {"restore_checkpoint_path"}
     return names
 
 

@@ -245,7 +245,10 @@ def test_short_names_and_spaced_lists():
 
 
 def test_checkpoint_dir(tmp_path):
+    config = read_ncf(f"--checkpoint_dir={tmp_path}", "--nokeep_best")
+    assert config.checkpoint.keep_best is False
     config = read_ncf(f"--checkpoint_dir={tmp_path}")
+    assert config.checkpoint.keep_best is True
     assert config.checkpoint.save_checkpoint_path == str(tmp_path)
     assert "save_checkpoint_path" in config.explicit
     config = read_ncf(f"--checkpoint_dir={tmp_path}", "--mode=test")
