@@ -17,7 +17,7 @@ def sum_over_batch(rows: tf.Tensor) -> tf.Tensor:
     loses up to half of the sum, and is slower.
     """
     ones = tf.ones([1, tf.shape(rows)[0]], rows.dtype)
-    return tf.matmul(ones, rows)[0]
+    return tf.squeeze(tf.matmul(ones, rows), 0)
 
 
 def fused_affine(activation: Callable, activation_gradient: Callable) -> Callable:

@@ -82,6 +82,7 @@ class Optimizer(tf.Module):
             step: number of the step, 0 first, an integer scalar.
         """
         learning_rate = self.learning_rate(step)
+        factor = self.decay_factor(learning_rate)
         pairs = zip(self.variables_to_move, gradients, strict=True)
         for i, (variable, gradient) in enumerate(pairs):
             if gradient is None:
@@ -91,7 +92,7 @@ class Optimizer(tf.Module):
                     continue
                 gradient = gradient.summed()
             if self.weight_decay:
-                self.decay(variable, gradient, learning_rate)
+                self.decay(variable, gradient, factor)
             if isinstance(gradient, tf.IndexedSlices):
                 self.apply_sparse(i, variable, gradient, learning_rate)
             elif variable.shape.num_elements():
@@ -99,9 +100,8 @@ class Optimizer(tf.Module):
             else:  # the anchor of `distributed_embeddings.exchange.row_exchange.RowExchange`
                 variable.assign_sub(gradient)
 
-    def decay(self, variable, gradient, learning_rate) -> None:
+    def decay(self, variable, gradient, factor) -> None:
         """Takes the weight decay from a variable, of a table from the rows with a gradient."""
-        factor = self.decay_factor(learning_rate)
         if isinstance(gradient, tf.IndexedSlices) and not self._decays_all_rows:
             rows, _ = tf.unique(gradient.indices)
             variable.scatter_update(tf.IndexedSlices(tf.gather(variable, rows) * factor, rows))
@@ -254,9 +254,9 @@ class Adam(Optimizer):
         self.beta1_power = self.scalar("beta1_power", 1.0)
         self.beta2_power = self.scalar("beta2_power", 1.0)
 
-    def decay(self, variable, gradient, learning_rate):
+    def decay(self, variable, gradient, factor):
         """Decays every row, as every row moves."""
-        variable.assign(variable * self.decay_factor(learning_rate))
+        variable.assign(variable * factor)
 
     def apply(self, gradients, step):
         self.beta1_power.assign(self.beta1_power * self.beta1)
