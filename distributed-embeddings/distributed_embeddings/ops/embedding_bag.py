@@ -103,28 +103,7 @@ def look_up(variable: tf.Variable, bags: Bags, dtype: tf.DType) -> tf.Tensor:
     )
 
 
-def look_up_in_tensor(
-    table: tf.Tensor, bags: Bags, dtype: tf.DType, scales: tf.Tensor | None = None
-) -> tf.Tensor:
-    """Looks up and combines rows of a tensor, see `look_up`; without a gradient.
-
-    Args:
-        table: float32, float16, bfloat16 or int8 [rows, dim].
-        scales: float32 [rows] of an int8 table: a row is its numbers times its scale.
-    """
-    return kernels.library().embedding_bag(
-        table,
-        tf.zeros([0]) if scales is None else scales,
-        *bags.tensors,
-        ragged=bags.splits is not None,
-        **bags.columns,
-        Tout=dtype,
-    )
-
-
-def plain_look_up(
-    table, bags: Bags, dtype: tf.DType, scales: tf.Tensor | None = None, check: bool = False
-) -> tf.Tensor:
+def plain_look_up(table, bags: Bags, dtype: tf.DType, check: bool = False) -> tf.Tensor:
     """Looks up and combines rows with TensorFlow's operations: the reference of the compiled ones.
 
     Args:
@@ -139,9 +118,8 @@ def plain_look_up(
     if np.any(offsets):
         ids += tf.constant(offsets, ids.dtype)
     rows = tf.gather(table, ids)
-    for factors in (bags.weights, None if scales is None else tf.gather(scales, ids)):
-        if factors is not None:
-            rows = precise(rows) * factors[..., tf.newaxis]
+    if bags.weights is not None:
+        rows = precise(rows) * bags.weights[..., tf.newaxis]
     if bags.splits is not None:
         lengths = bags.splits[1:] - bags.splits[:-1]
         return tf.cast(combine_ragged(rows, lengths, _combiner(bags.mean[0])), dtype)

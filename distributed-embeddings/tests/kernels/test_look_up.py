@@ -113,9 +113,9 @@ def test_int8_with_scales(isa, generator, dim):
     numbers = generator.integers(-128, 128, [ROWS, dim]).astype(np.int8)
     scales = generator.random(ROWS).astype(np.float32)
     bags = Bags(tf.constant(fixed_ids(generator, 50)), **COLUMNS)
-    result = embedding_bag.look_up_in_tensor(
-        tf.constant(numbers), bags, tf.float32, tf.constant(scales)
-    )
+    tensors = (tf.constant(numbers), tf.constant(scales), *bags.tensors)
+    settings = {"ragged": False, "Tout": tf.float32}
+    result = kernels.library().embedding_bag(*tensors, **bags.columns, **settings)
     expected = reference(numbers * scales[:, np.newaxis].astype(np.float64), bags)
     np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-3)
 
