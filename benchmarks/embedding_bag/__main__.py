@@ -1,4 +1,4 @@
-"""Embedding bags compared with fbgemm and PyTorch: lookup, gradient and update of 26 tables."""
+"""Embedding bags compared with three libraries: lookup, gradient and update of 26 tables."""
 
 import dataclasses
 import itertools
@@ -16,8 +16,10 @@ from config.flag import flag
 OURS = Side("ours", "embedding_bag.ours")
 FBGEMM = Side("fbgemm", "embedding_bag.peer", (("library", "fbgemm"),), is_torch=True)
 TORCH = Side("EmbeddingBag", "embedding_bag.peer", (("library", "torch"),), is_torch=True)
+INTEL = Side("Intel's bags", "embedding_bag.peer", (("library", "intel"),), is_torch=True)
+INTEL_OPTIMIZERS = ("sgd", "adagrad")
 LOSS_TOLERANCE = 1e-3
-TARGET_RATIO = 1.5
+TARGET_RATIO = 1.1
 
 
 def hotness_of(name: str) -> tuple[int, ...]:
@@ -34,6 +36,10 @@ class BagOptions(training.TrainingOptions):
     hotness: tuple[str, ...] = flag(("1", "20", "mlperf"), "ids per sample of each table")
     dims: tuple[int, ...] = flag((16, 64, 128), "columns of the tables", at_least=1)
     batch_sizes: tuple[int, ...] = flag((2048, 8192), "samples of a step", at_least=1)
+    layouts: tuple[str, ...] = flag(
+        ("concatenated",), "one output of all tables, or one per table", choices=workload.LAYOUTS
+    )
+    intel_python: Path | None = flag(None, "Python with intel-extension-for-pytorch: one more peer")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,13 +51,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             args, hotness=("mlperf",), dims=(16,), batch_sizes=(64,), rows=500
         )
     cases, sizes = [], {}
-    product = itertools.product(args.optimizers, args.hotness, args.dims, args.batch_sizes)
-    for optimizer, hotness, dim, batch_size in product:
-        name = f"{optimizer}, hotness {hotness}, dim {dim}, batch {batch_size:,}"
+    product = itertools.product(
+        args.optimizers, args.hotness, args.dims, args.batch_sizes, args.layouts
+    )
+    for optimizer, hotness, dim, batch_size, layout in product:
+        name = f"{optimizer}, hotness {hotness}, dim {dim}, batch {batch_size:,}, {layout}"
         sizes[name] = workload.BagSizes(dim, hotness_of(hotness), batch_size, args.rows)
-        sides = (OURS, FBGEMM, *((TORCH,) if optimizer == "sgd" else ()))
-        options = {"optimizer": optimizer}
-        cases.append(Case(name, sides, batch_size, options, LOSS_TOLERANCE, TARGET_RATIO))
+        peers = [FBGEMM, *((TORCH,) if optimizer == "sgd" else ())]
+        if args.intel_python and optimizer in INTEL_OPTIMIZERS:
+            peers.append(INTEL._replace(python=args.intel_python))
+        kept = [s._replace(name=f"{s.name}, memory kept", keeps_memory=True) for s in peers]
+        options = {"optimizer": optimizer, "layout": layout}
+        case = Case(name, (OURS, *peers, *kept), batch_size, options, LOSS_TOLERANCE, TARGET_RATIO)
+        cases.append(case._replace(against_kept=True))
 
     def write_rows(folder: Path, case: Case) -> None:
         worker.save(folder, workload.make_rows(sizes[case.name]), sizes[case.name])

@@ -110,13 +110,13 @@ class KerasBags(keras.Model):
 class TapeTraining:
     """A model in training with a tape and a Keras optimizer."""
 
-    def __init__(self, model: keras.Model, batches, gradient: tf.Tensor, optimizer):
+    def __init__(self, model: keras.Model, batches, gradients: Sequence[tf.Tensor], optimizer):
         self._batches = batches
 
         @tf.function
         def step(ids):
             with tf.GradientTape() as tape:
-                loss = loss_with_gradient(model(ids), gradient)
+                loss = loss_with_gradient(model(ids), gradients)
             variables = model.trainable_variables
             optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
             return loss
@@ -135,12 +135,12 @@ def make(layers: str, rows: workload.BagRows, sizes: workload.BagSizes, optimize
     """Makes a side's training; `optimizer` is one of `OPTIMIZERS`."""
     make_optimizer, name = OPTIMIZERS[optimizer]
     if layers == "trainer":
-        return BagTraining(rows, sizes, name, EPSILON, ACCUMULATOR)
+        return BagTraining(rows, sizes, name, epsilon=EPSILON, accumulator=ACCUMULATOR)
     ids = (part.reshape(-1, part.shape[-1]) for part in workload.by_table(rows.ids, sizes))
     batches = batches_of(tuple(ids), sizes.batch_size)
-    gradient = tf.constant(workload.output_gradient(sizes).reshape([sizes.batch_size, -1]))
+    gradients = [tf.constant(part) for part in workload.output_gradients(sizes, "concatenated")]
     model = KerasBags(sizes) if layers == "keras" else BagModel(sizes)
-    return TapeTraining(model, batches, gradient, make_optimizer())
+    return TapeTraining(model, batches, gradients, make_optimizer())
 
 
 def side(folder: Path, threads: int, layers: str) -> Started:

@@ -1,5 +1,6 @@
 """Our side: a layer of tables with a combiner in the toolkit's training step."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import tensorflow as tf
@@ -15,10 +16,11 @@ from nn.train.trainer import Trainer
 
 
 class BagModel(EmbeddingModel):
-    """Tables alone: ids [batch, hotness] of each to sums of rows, [batch, tables * dim]."""
+    """Tables alone: ids [batch, hotness] of each to sums of rows, in a layout of `workload`."""
 
-    def __init__(self, sizes: workload.BagSizes):
+    def __init__(self, sizes: workload.BagSizes, layout: str = "concatenated"):
         super().__init__(name="bags", dtype="float32")
+        self._concatenate = layout == "concatenated"
         self.embedding = ModelOptions().distribute(
             [
                 Embedding(sizes.num_rows, sizes.dim, "zeros", combiner="sum", name=f"table_{t}")
@@ -30,7 +32,7 @@ class BagModel(EmbeddingModel):
             weight.write(0, workload.initial_table(sizes, t))
 
     def call(self, ids):
-        return self.embedding(list(ids), concatenate=True)
+        return self.embedding(list(ids), concatenate=self._concatenate)
 
 
 class BagTraining(RecipeTraining):
@@ -41,10 +43,11 @@ class BagTraining(RecipeTraining):
         rows: workload.BagRows,
         sizes: workload.BagSizes,
         optimizer: str,
+        layout: str = "concatenated",
         epsilon: float = workload.EPSILON,
         accumulator: float = 0.0,
     ):
-        model = BagModel(sizes)
+        model = BagModel(sizes, layout)
         options = configuration.OptimizerConfig(
             optimizer="sgd",
             embedding_optimizer=optimizer,
@@ -54,15 +57,14 @@ class BagTraining(RecipeTraining):
             warmup_steps=0,
             decay_steps=0,
         )
-        gradient = workload.output_gradient(sizes).reshape([sizes.batch_size, -1])
-        gradient = tf.constant(gradient)
+        gradients = [tf.constant(part) for part in workload.output_gradients(sizes, layout)]
         optimizers = create_optimizers(options, model.dense_variables, model.table_variables)
         ids = (part.reshape(-1, part.shape[-1]) for part in workload.by_table(rows.ids, sizes))
         super().__init__(
             model,
             Trainer(
                 model,
-                lambda model, ids: (loss_with_gradient(model(ids), gradient), {}),
+                lambda model, ids: (loss_with_gradient(model(ids), gradients), {}),
                 optimizers,
             ),
             batches_of(tuple(ids), sizes.batch_size),
@@ -73,21 +75,22 @@ class BagTraining(RecipeTraining):
         """Writes nothing: all sides make the same initial tables."""
 
 
-def loss_with_gradient(output: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
-    """Returns sum(output * gradient) of the first samples; its gradient is `gradient`."""
+def loss_with_gradient(outputs, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Returns sum(outputs * gradients) of the first samples; its gradients are `gradients`."""
 
     @tf.custom_gradient
-    def loss(output):
+    def loss(*outputs):
         first = slice(None, workload.LOSS_SAMPLES)
-        value = tf.reduce_sum(output[first] * gradient[first])
+        pairs = zip(outputs, gradients, strict=True)
+        value = tf.add_n([tf.reduce_sum(out[first] * gradient[first]) for out, gradient in pairs])
 
         def backward(upstream):  # upstream is 1
             with tf.control_dependencies([value]):  # as in a model: after the forward pass
-                return tf.identity(gradient)
+                return [tf.identity(gradient) for gradient in gradients]
 
         return value, backward
 
-    return loss(output)
+    return loss(*tf.nest.flatten(outputs))
 
 
 def side(folder: Path, threads: int) -> Started:

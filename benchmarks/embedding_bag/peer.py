@@ -1,6 +1,7 @@
-"""The peers fbgemm and `torch.nn.EmbeddingBag`. A worker of `embedding_bag`.
+"""The peers fbgemm, Intel's extension and `torch.nn.EmbeddingBag`. A worker of `embedding_bag`.
 
 fbgemm: table-batched embedding bags, which TorchRec uses; the backward pass updates the rows.
+Intel's extension for PyTorch: merged embedding bags, whose backward pass updates the rows, too.
 PyTorch: sparse gradients and `torch.optim.SGD`; it has no row-wise Adagrad for them.
 """
 
@@ -33,6 +34,8 @@ class FixedGradient(torch.autograd.Function):
 class TorchBags(nn.Module):
     """One `torch.nn.EmbeddingBag` per table; [batch, dim] each."""
 
+    layout = "tables"
+
     def __init__(self, sizes: workload.BagSizes, optimizer: str):
         super().__init__()
         self._sizes = sizes
@@ -47,13 +50,11 @@ class TorchBags(nn.Module):
         by_table = workload.by_table(ids, self._sizes)
         return [bag(x) for bag, x in zip(self.bags, by_table, strict=True)]
 
-    def gradients(self, whole: torch.Tensor) -> list[torch.Tensor]:
-        """Returns the gradients of the outputs from [batch, tables, dim]."""
-        return [part.contiguous() for part in whole.unbind(1)]
-
 
 class FbgemmBags(nn.Module):
     """All tables in one call; [batch, tables x dim]."""
+
+    layout = "concatenated"
 
     def __init__(self, sizes: workload.BagSizes, optimizer: str):
         from fbgemm_gpu import split_table_batched_embeddings_ops_common as common
@@ -80,12 +81,39 @@ class FbgemmBags(nn.Module):
     def forward(self, ids: torch.Tensor) -> list[torch.Tensor]:
         return [self.bags(ids, self.offsets)]
 
-    def gradients(self, whole: torch.Tensor) -> list[torch.Tensor]:
-        """Returns the gradient of the output from [batch, tables, dim]."""
-        return [whole.flatten(1)]
+
+class IntelBags(nn.Module):
+    """All tables in one call; [batch, dim] each."""
+
+    layout = "tables"
+
+    def __init__(self, sizes: workload.BagSizes, optimizer: str):
+        from intel_extension_for_pytorch.nn.modules import merged_embeddingbag as intel
+
+        super().__init__()
+        self._sizes, self.optimizers = sizes, []
+        bags = [
+            nn.EmbeddingBag(sizes.num_rows, sizes.dim, mode="sum", include_last_offset=True)
+            for _ in range(sizes.num_tables)
+        ]
+        if optimizer == "sgd":
+            kind, options = intel.MergedEmbeddingBagWithSGD, {}
+        else:
+            kind, options = intel.MergedEmbeddingBagWithAdaGrad, {"eps": workload.EPSILON}
+        self.bags = kind.from_embeddingbag_list(bags, lr=workload.LEARNING_RATE, **options)
+        self.tables = list(self.bags.weights)
+        self.offsets = [torch.arange(sizes.batch_size + 1) * hotness for hotness in sizes.hotness]
+
+    def forward(self, ids: torch.Tensor) -> list[torch.Tensor]:
+        by_table = workload.by_table(ids, self._sizes)
+        return list(self.bags([part.flatten() for part in by_table], self.offsets))
 
 
-LIBRARIES = {"fbgemm": ("fbgemm-gpu-cpu", FbgemmBags), "torch": ("torch", TorchBags)}
+LIBRARIES = {
+    "fbgemm": ("fbgemm-gpu-cpu", FbgemmBags),
+    "intel": ("intel-extension-for-pytorch", IntelBags),
+    "torch": ("torch", TorchBags),
+}
 
 
 def side(folder: Path, threads: int, library: str) -> Started:
@@ -94,15 +122,21 @@ def side(folder: Path, threads: int, library: str) -> Started:
     rows = workload.BagRows(stored.ids.astype("int64"))  # the default of both libraries
     package, make_model = LIBRARIES[library]
 
-    def start(optimizer: str) -> TorchTraining:
+    def start(optimizer: str, layout: str) -> TorchTraining:
         model = make_model(sizes, optimizer)
         with torch.no_grad():
             for t, table in enumerate(model.tables):
                 table.copy_(torch.from_numpy(workload.initial_table(sizes, t)))
-        gradients = model.gradients(torch.from_numpy(workload.output_gradient(sizes)))
+        gradients = [torch.from_numpy(x) for x in workload.output_gradients(sizes, layout)]
 
         def loss(batch: workload.BagRows) -> torch.Tensor:
-            return FixedGradient.apply(gradients, *model(batch.ids[0]))
+            outputs = model(batch.ids[0])
+            if model.layout != layout:
+                concatenates = layout == "concatenated"
+                outputs = (
+                    [torch.cat(outputs, 1)] if concatenates else outputs[0].split(sizes.dim, 1)
+                )
+            return FixedGradient.apply(gradients, *outputs)
 
         return TorchTraining(loss, model.optimizers, rows, batch_size=1)  # of whole batches
 

@@ -14,7 +14,8 @@ EPSILON = 1e-8  # of row-wise Adagrad, whose sums start at 0
 INITIAL_LIMIT = 0.003  # small compared with what a step moves, which the comparison is to show
 # The value of a side's loss is that of the first samples, so that computing it takes no time.
 LOSS_SAMPLES = 16
-OPTIMIZERS = ("sgd", "rowwise_adagrad")
+OPTIMIZERS = ("sgd", "adagrad", "rowwise_adagrad")
+LAYOUTS = ("concatenated", "tables")  # one output [batch, tables * dim], or [batch, dim] of each
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,10 @@ def initial_table(sizes: BagSizes, number: int) -> np.ndarray:
     return (numbers - np.float32(0.5)) * np.float32(2 * INITIAL_LIMIT)
 
 
-def output_gradient(sizes: BagSizes) -> np.ndarray:
-    """Returns the gradient of the outputs, [batch, tables, dim] float32, of every step."""
+def output_gradients(sizes: BagSizes, layout: str) -> list[np.ndarray]:
+    """Returns the gradients of the outputs, float32 in a layout of `LAYOUTS`, of every step."""
     shape = (sizes.batch_size, sizes.num_tables, sizes.dim)
-    return np.random.default_rng(3).standard_normal(shape, np.float32)
+    whole = np.random.default_rng(3).standard_normal(shape, np.float32)
+    if layout == "concatenated":
+        return [whole.reshape(sizes.batch_size, -1)]
+    return [np.ascontiguousarray(whole[:, t]) for t in range(sizes.num_tables)]

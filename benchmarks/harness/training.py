@@ -60,7 +60,8 @@ class Side(NamedTuple):
     name: str
     module: str  # below `benchmarks`
     options: tuple[tuple[str, str], ...] = ()  # names and values, of its `side`
-    is_torch: bool = False  # runs in the environment of --torch_python
+    is_torch: bool = False  # runs in the environment of --torch_python, or of
+    python: Path | None = None
     keeps_memory: bool = False  # glibc keeps freed memory
     is_compared: bool = True  # its first losses must be those of the first side
     root: Path = ROOT  # checkout of the toolkit that trains
@@ -76,6 +77,7 @@ class Case(NamedTuple):
     loss_tolerance: float  # relative difference of the first losses
     # our speed relative to that of the fastest peer with the default allocator
     target: float | None = None
+    against_kept: bool = False  # or of the fastest peer of all
     # those of the training whose losses are compared, if they differ
     compared_options: Mapping[str, Any] | None = None
 
@@ -116,7 +118,7 @@ class Worker:
         self._name, self._log = side.name, tempfile.TemporaryFile("w+")  # noqa: SIM115
         python, root, path = Path(sys.executable), ROOT, os.environ.get("PYTHONPATH", "")
         if side.is_torch:
-            python = args.torch_python
+            python = side.python or args.torch_python
         elif side.root != ROOT:
             own, root = side.root / ".venv/bin/python", folder / "other"
             python, path = own if own.exists() else python, side.root
@@ -271,7 +273,11 @@ def run(
     )
     page.add("Training steps", *steps_table(results))
     for case, result in ((result.case, result) for result in results):
-        peers = [s for s in case.sides[1:] if s.is_compared and not s.keeps_memory]
+        peers = [
+            side
+            for side in case.sides[1:]
+            if side.is_compared and (case.against_kept or not side.keeps_memory)
+        ]
         ratio, peer = min((float(np.median(result.slower(side))), side.name) for side in peers)
         text = f"{case.name}: {ratio:.2f} times the samples per second of {peer}"
         target = None if args.quick else case.target

@@ -28,27 +28,22 @@ class Local:
         self._groups = [
             (variables[group[0].group], Lookups(group, signatures)) for group in by_group(lookups)
         ]
-        order = [r.feature for _, lookups in self._groups for r in lookups.pooled]
+        self._lookups = [(variables[x.group], Lookups([x], signatures)) for x in lookups]
+        order = [x.feature for _, group in self._groups for x in group.pooled]
         self._is_in_order = order == list(range(len(signatures)))
 
     def concatenated(self, ids: Mapping[int, Ids], name: str) -> tf.Tensor | None:
         """Returns the vectors [batch, width]; None if they are not in the features' order."""
         if not self._is_in_order:
             return None
-        return tf.concat([pooled for pooled, _ in self._look_up(ids)], axis=1)
+        results = [variable.look_up(x, *x.select(ids)) for variable, x in self._groups]
+        return tf.concat([pooled for pooled, _ in results], axis=1)
 
     def __call__(self, ids: Mapping[int, Ids], name: str) -> dict[int, tf.Tensor]:
-        """Returns the vectors of this rank's samples by feature."""
-        outputs: dict[int, tf.Tensor] = {}
-        results = self._look_up(ids)
-        for (_, lookups), (pooled, uncombined) in zip(self._groups, results, strict=True):
-            features = [r.feature for r in lookups.uncombined]
-            outputs |= zip(features, uncombined, strict=True)
-            if pooled is not None:
-                outputs |= {r.feature: part for r, part in lookups.split(pooled)}
+        """Returns the vectors of this rank's samples by feature, each of a lookup of its own: to
+        split those of a group and to concatenate their gradients would take longer."""
+        outputs = {}
+        for variable, lookup in self._lookups:
+            pooled, uncombined = variable.look_up(lookup, *lookup.select(ids))
+            outputs[lookup.ordered[0].feature] = uncombined[0] if pooled is None else pooled
         return outputs
-
-    def _look_up(self, ids: Mapping[int, Ids]):
-        return [
-            variable.look_up(lookups, *lookups.select(ids)) for variable, lookups in self._groups
-        ]

@@ -285,16 +285,16 @@ class SortedIds {
  public:
   SortedIds(const embedding_bag_use* uses, int64_t num_uses, const embedding_bag_threads& threads)
       : uses_(uses), num_uses_(num_uses), threads_(threads) {
-    is_dense_ = num_uses == 1 && uses[0].ids.weights == nullptr;
     for (int64_t u = 0; u < num_uses; ++u) {
       const embedding_bag_ids& ids = uses[u].ids;
       num_pairs_ += ids.num_ids;
       num_bags_ += ids.num_samples * ids.num_columns;
+      has_factors_ |= ids.weights != nullptr;
       for (int64_t c = 0; c < ids.num_columns; ++c) {
-        const bool divides = ids.columns[c].mean && (ids.splits || ids.columns[c].hotness > 1);
-        is_dense_ = is_dense_ && !divides;
+        has_factors_ |= ids.columns[c].mean && (ids.splits || ids.columns[c].hotness > 1);
       }
     }
+    is_dense_ = num_uses == 1 && !has_factors_;
     num_chunks_ = std::clamp(num_pairs_ / kMinChunk, int64_t{1}, threads.num_threads);
     num_tasks_ =
         std::clamp(num_pairs_ / 1024, int64_t{1}, std::min(16 * threads.num_threads, kMaxTasks));
@@ -304,8 +304,8 @@ class SortedIds {
   int64_t Bytes() const {
     constexpr int64_t kMax = std::numeric_limits<uint32_t>::max();
     if (num_pairs_ > kMax || num_bags_ > kMax) return -1;
-    const int64_t per_id = is_dense_ ? 0 : sizeof(void*) + sizeof(float);
-    return num_pairs_ * (2 * sizeof(Pair) + per_id) + sizeof(int64_t) * (num_tasks_ + 1) +
+    return num_pairs_ * 2 * sizeof(Pair) + num_sources() * sizeof(void*) +
+           num_factors() * sizeof(float) + sizeof(int64_t) * (num_tasks_ + 1) +
            sizeof(uint32_t) * (num_chunks_ << kMaxDigitBits);
   }
 
@@ -320,8 +320,8 @@ class SortedIds {
     for (Pair*& pairs : pairs_) {
       pairs = reinterpret_cast<Pair*>(take(sizeof(Pair) * num_pairs_));
     }
-    sources_ = reinterpret_cast<const void**>(take(is_dense_ ? 0 : sizeof(void*) * num_pairs_));
-    factors_ = reinterpret_cast<float*>(take(is_dense_ ? 0 : sizeof(float) * num_pairs_));
+    sources_ = reinterpret_cast<const void**>(take(sizeof(void*) * num_sources()));
+    factors_ = reinterpret_cast<float*>(take(sizeof(float) * num_factors()));
     counts_ = reinterpret_cast<uint32_t*>(p);
     FindSegments();
     int bits = 0;
@@ -360,7 +360,7 @@ class SortedIds {
     runs.gradients.factor = factor;
     runs.gradients.dense = is_dense_ ? uses_[0].gradient : nullptr;
     runs.gradients.sources = is_dense_ ? nullptr : sources_;
-    runs.gradients.factors = is_dense_ ? nullptr : factors_;
+    runs.gradients.factors = has_factors_ ? factors_ : nullptr;
     return runs;
   }
 
@@ -371,6 +371,9 @@ class SortedIds {
   int64_t* run_counts() const { return run_counts_; }
 
  private:
+  int64_t num_sources() const { return is_dense_ ? 0 : has_factors_ ? num_pairs_ : num_bags_; }
+  int64_t num_factors() const { return has_factors_ ? num_pairs_ : 0; }
+
   static int BitsOf(const Segment& segment) {
     const int64_t rows = segment.end_row - segment.first_row;
     return rows > 1 ? 64 - __builtin_clzll(static_cast<uint64_t>(rows - 1)) : 0;
@@ -420,6 +423,7 @@ class SortedIds {
   int Fill(const embedding_bag_table& table, int32_t gradient_dtype) {
     const int64_t row_bytes = table.dim * SizeOf(gradient_dtype);
     const int64_t* first_pairs = first_pairs_.data();
+    int64_t first_bag = 0;
     for (int64_t u = 0; u < num_uses_; ++u) {
       const embedding_bag_ids& ids = uses_[u].ids;
       const int64_t parts =
@@ -428,17 +432,19 @@ class SortedIds {
       const int error = RunTasks(threads_, num_parts, [&](int64_t part) {
         const int64_t begin = PartBegin(ids.num_samples, part, num_parts);
         const int64_t end = PartBegin(ids.num_samples, part + 1, num_parts);
-        return FillSamples(uses_[u], first_pairs, begin, end, row_bytes);
+        return FillSamples(uses_[u], first_pairs, first_bag, begin, end, row_bytes);
       });
       if (error != 0) return error;
       first_pairs += ids.num_columns;
+      first_bag += ids.num_samples * ids.num_columns;
     }
     return 0;
   }
 
-  // Pairs of samples [begin, end) of a use whose columns' pairs begin at `first_pairs`.
-  int FillSamples(const embedding_bag_use& use, const int64_t* first_pairs, int64_t begin,
-                  int64_t end, int64_t row_bytes) {
+  // Pairs of samples [begin, end) of a use whose columns' pairs begin at `first_pairs`, and whose
+  // bags at number `first_bag`.
+  int FillSamples(const embedding_bag_use& use, const int64_t* first_pairs, int64_t first_bag,
+                  int64_t begin, int64_t end, int64_t row_bytes) {
     const embedding_bag_ids& ids = use.ids;
     const char* gradient = static_cast<const char*>(use.gradient);
     if (ids.splits != nullptr && !AreSplits(ids, begin, end)) return EMBEDDING_BAG_BAD_ARGUMENT;
@@ -458,13 +464,14 @@ class SortedIds {
         const int64_t bag = sample * ids.num_columns + c;
         const float factor = column.mean && length > 1 ? 1.0f / static_cast<float>(length) : 1.0f;
         int64_t place = first_pairs[c] + (ids.splits ? from : sample * length);
+        if (!is_dense_ && !has_factors_) sources_[first_bag + bag] = gradient + bag * row_bytes;
         for (const int64_t last = from + length; from < last; ++from, ++place) {
           const int64_t id = ids.id_bytes == 4 ? static_cast<const int32_t*>(ids.ids)[from]
                                                : static_cast<const int64_t*>(ids.ids)[from];
           if (static_cast<uint64_t>(id) >= num_rows) return EMBEDDING_BAG_BAD_ID;
           const uint32_t row = static_cast<uint32_t>(id + column.row_offset);
-          pairs_[0][place] = {static_cast<uint32_t>(is_dense_ ? bag : place), row};
-          if (!is_dense_) {
+          pairs_[0][place] = {static_cast<uint32_t>(has_factors_ ? place : first_bag + bag), row};
+          if (has_factors_) {
             sources_[place] = gradient + bag * row_bytes;
             factors_[place] = ids.weights ? factor * ids.weights[from] : factor;
           }
@@ -520,7 +527,8 @@ class SortedIds {
   const embedding_bag_use* uses_;
   int64_t num_uses_;
   const embedding_bag_threads& threads_;
-  bool is_dense_;  // pairs have the numbers of bags; otherwise of ids
+  bool has_factors_ = false;  // pairs have the numbers of ids, otherwise of bags
+  bool is_dense_;             // the gradients of all bags follow each other: no sources
   int64_t num_pairs_ = 0;
   int64_t num_bags_ = 0;
   int64_t num_chunks_;
