@@ -43,8 +43,8 @@ def summary(
     lines += ["", *text_table(header, cells)]
     left_out = [name for name in seen if name not in {f.column for f in encoder.features}]
     lines += [f"left out: {name} ({seen[name]})" for name in left_out]
-    if spec.unused:
-        lines.append(f"left out, in no channel: {rules.listing(spec.unused)}")
+    if unused := [name for name in spec.unused if name not in seen]:
+        lines.append(f"left out, in no channel: {rules.listing(unused)}")
     lines += [""]
     if thresholds := [f.threshold for f in encoder.features if isinstance(f, Vocabulary)]:
         lines.append(

@@ -84,9 +84,8 @@ def inferred_content(
         channels, features = _channels(roles, used, choices, time)
         reasons = dict.fromkeys(roles["label"], "label") | dict.fromkeys(roles["drop"], "--drop")
         reasons |= {name: _reason(own, choices.get(name)) for name, own in facts.items()} | left_out
-    if time is not None:
-        features.setdefault(time, {})
-        reasons.setdefault(time, "divides the rows")
+    if time is not None and time not in features:
+        features[time], reasons[time] = {}, "divides the rows"
     content = {
         "feature_spec": features,
         "source_spec": {TRAIN: [_table(features)]},

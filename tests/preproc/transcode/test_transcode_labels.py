@@ -65,6 +65,7 @@ def test_class_of_a_split(tmp_path, capsys):
     report = capsys.readouterr().out
     assert "warning: all rows of test have y=1: divide the rows at random" in report
     assert "train: 80 rows, share of y=1 0.5000, of y=0 0.5000" in report
+    assert "\nleft out: t (divides the rows)\n\n" in report
     assert run(path, *by_time, "--strict", output=tmp_path / "b") == 2
     assert "all rows of test have y=1" in capsys.readouterr().err
     assert run(path, *flags, output=tmp_path / "c") == 0
