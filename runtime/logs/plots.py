@@ -316,4 +316,4 @@ def set_labels(axes: Any, title: str, x: str, y: str) -> None:
 def write_picture(figure: Any, path: Path) -> None:
     """Writes the PNG, which appears when it is complete."""
     with output_file(path) as stream:
-        figure.savefig(stream, format="png")
+        figure.canvas.print_png(stream)  # `savefig` draws twice
