@@ -38,9 +38,10 @@ def test_collections(tmp_path, run_script):
     (tmp_path / "tensorflow.py").write_text("import gc; print(gc.isenabled())")
     program = (
         f"import gc, sys, weakref; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from runtime.tensorflow_start import import_tensorflow\n"
         "class Cycle: pass\n"
         "cycle = Cycle(); cycle.own, garbage = cycle, weakref.ref(cycle); del cycle\n"
-        "from runtime.tensorflow_start import import_tensorflow; import_tensorflow()\n"
+        "import_tensorflow()\n"
         "print(gc.isenabled(), gc.get_freeze_count() > 1000, garbage() is None)"
     )
     assert run_script("-c", program).stdout.split() == ["False", "True", "True", "True"]
