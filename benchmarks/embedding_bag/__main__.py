@@ -16,7 +16,14 @@ from config.flag import flag
 OURS = Side("ours", "embedding_bag.ours")
 FBGEMM = Side("fbgemm", "embedding_bag.peer", (("library", "fbgemm"),), is_torch=True)
 TORCH = Side("EmbeddingBag", "embedding_bag.peer", (("library", "torch"),), is_torch=True)
-INTEL = Side("Intel's bags", "embedding_bag.peer", (("library", "intel"),), is_torch=True)
+# Version 2.8.0 sums the gradients of a row wrongly where the table has more than 16 columns.
+INTEL = Side(
+    "Intel's bags",
+    "embedding_bag.peer",
+    (("library", "intel"),),
+    is_torch=True,
+    is_compared=False,
+)
 INTEL_OPTIMIZERS = ("sgd", "adagrad")
 LOSS_TOLERANCE = 1e-3
 TARGET_RATIO = 1.1
