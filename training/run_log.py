@@ -23,6 +23,10 @@ from runtime.readable import readable
 from training import checkpoints
 from training.state import RunContext
 
+# Two ranks of a small DLRM on two cores have .1 to .7 of the throughput of one process up to this
+# batch size, see docs/how_to/several_ranks.md.
+SMALL_BATCH = 32_768
+
 
 def open_log(
     config: Config,
@@ -107,13 +111,25 @@ def start_lines(
     warnings = None
     if config.run.mode == "train" and run.data is not None and run.world.is_chief:
         warnings = data_checks.describe_warnings(run.data.base_directory)
-    own = (lookup_note, run.start.note, *original.notes(config), warnings, *run.recipe.notes)
-    for note in filter(None, (*notes, *own)):
+    own = (lookup_note, ranks_note(run), run.start.note, *original.notes(config), warnings)
+    for note in filter(None, (*notes, *own, *run.recipe.notes)):
         yield f"note: {note}"
     if pretrained:
         yield f"start from other models: {pretrained}"
     if run.start.path is not None and saved is not None:
         yield from _describe_checkpoint(run, run.start.path, saved, changed)
+
+
+def ranks_note(run: RunContext) -> str | None:
+    """Returns the advice to train on one process; None where several ranks may pay."""
+    ranks, batch_size = run.world.local_size, run.config.run.batch_size
+    is_slow = ranks > 1 and run.device.kind == "CPU" and batch_size < SMALL_BATCH
+    if not is_slow or run.config.run.mode != "train":
+        return None
+    return (
+        f"{ranks} ranks share the processors of this machine, and exchange batches of {batch_size:,} "
+        f"samples: below {SMALL_BATCH:,}, one process is usually faster"
+    )
 
 
 def _start_block(run: RunContext) -> str:
