@@ -127,8 +127,8 @@ def ranks_note(run: RunContext) -> str | None:
     if not is_slow or run.config.run.mode != "train":
         return None
     return (
-        f"{ranks} ranks share the processors of this machine, and exchange batches of {batch_size:,} "
-        f"samples: below {SMALL_BATCH:,}, one process is usually faster"
+        f"{ranks} ranks share the processors of this machine: with batches of {batch_size:,} "
+        f"samples, below {SMALL_BATCH:,}, one process is usually faster"
     )
 
 
