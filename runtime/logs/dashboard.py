@@ -60,8 +60,8 @@ def write_dashboard(
 
     A data set has a table of its runs with the findings of its checks, as these are now, and
     learning curves. A run has its metrics, pictures, messages (tables and their placement) and
-    flags. Runs whose log cannot be read have a line with the reason. Results of
-    `deployment.evaluate_latency` below the folder follow.
+    flags. Runs whose log cannot be read have a line with the reason, as have simple models whose
+    results cannot. Results of `deployment.evaluate_latency` below the folder follow.
 
     Args:
         sort: beginning of the metric by which the runs of a data set are sorted; None: the first
@@ -220,16 +220,24 @@ def _run(
 
 def _baseline(folder: Path) -> Iterator[str]:
     """Yields the metrics of simple models and of the checkpoint, if a run compared them."""
-    if not (folder / _BASELINE).is_file():
+    file = folder / _BASELINE
+    if not file.is_file():
         return
-    content = json.loads((folder / _BASELINE).read_bytes())
-    models = [*content["models"], *filter(None, [content["checkpoint"]])]
-    names = list(dict.fromkeys(name for model in models for name in model["metrics"]))
-    cells = [
-        [escape(m["model"]), *(metric_text(m["metrics"].get(name), None) for name in names)]
-        for m in models
-    ]
-    yield _table([f"compared on the {content['split']} split", *map(escape, names)], cells)
+    try:
+        content = json.loads(file.read_bytes())
+        models = [*content["models"], *filter(None, [content.get("checkpoint")])]
+        names = list(dict.fromkeys(name for model in models for name in model["metrics"]))
+        cells = [
+            [escape(m["model"]), *(metric_text(m["metrics"].get(name), None) for name in names)]
+            for m in models
+        ]
+        split = content.get("split")
+    except (ValueError, OSError, LookupError, TypeError, AttributeError) as error:
+        reason = f"{file}: expected results of --baseline, got {error!r}"
+        yield f"<p>{escape(reason)}</p>"
+        return
+    title = f"compared on the {split} split" if split else "simple models"
+    yield _table([escape(title), *map(escape, names)], cells)
 
 
 def _link(record: RunRecord, folder: Path) -> str:

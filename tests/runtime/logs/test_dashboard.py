@@ -87,6 +87,19 @@ def test_unreadable_logs(tmp_path, capsys):
     assert "expected a folder with runs (log.json below it), got none" in capsys.readouterr().err
 
 
+def test_baselines_of_other_shapes(tmp_path):
+    """Models alone have a table; of other files, the page has the reason."""
+    models = [{"model": "constant", "metrics": {"auc": 0.5}}]
+    for name, content in (("a", {"models": models}), ("b", {"auc": 1}), ("c", [3]), ("d", None)):
+        write(tmp_path / name, {"recipe": "dlrm"}, {1: 0.9}, {}, None)
+        (tmp_path / name / "baseline.json").write_text(json.dumps(content) if content else "{")
+    write_dashboard(tmp_path, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "<th>simple models</th><th>auc</th>" in page and "<td>constant</td>" in page
+    for name in "bcd":
+        assert f"{name}/baseline.json: expected results of --baseline, got " in page
+
+
 def test_checks_of_data_sets(tmp_path):
     """Each data set has one section; one without checks has none."""
     finding = Finding("tells_label", WARNING, ("a", "b"), "a < b", "leak", "drop 'a'")
