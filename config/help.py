@@ -17,7 +17,7 @@ _COMMON = (
     *("embedding_dim", "factors", "metric", "early_stopping", "baseline", "seed"),
 )
 # Parts of the flags without which a recipe does not have a mode.
-_PART_OF_MODE = {"importance": "clicks", "recommend": "recommendation"}
+_PART_OF_MODE = {"deploy": "ranking", "importance": "clicks", "recommend": "recommendation"}
 _FOOTNOTE = """
 --helpfull describes all flags; with --dataset_path, both have the values for this data set.
 A flag that is on is switched off with --no before its name.

@@ -14,12 +14,12 @@ from distributed_embeddings.collectives import World
 import dcnv2
 import dlrm
 import main as entry
-from config import parse
+from config import parse, usage
 from config.checkpoint_flags import adopt_flags, resume_flags
 from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from nn.metrics.group_metrics import Grouping, GroupMetrics
-from recipes.registry import DLRM
+from recipes.registry import DLRM, NCF
 from runtime.logs.run_folder import evaluation_names, make_run_dir, training_names
 from training import errors, schedule
 
@@ -191,6 +191,7 @@ def test_help_for_a_data_set(tiny, capsys):
     output = capsys.readouterr().out
     assert "1,000 training samples" in output and "(here: 60)" in output and "here: 3" in output
     assert "task (train, eval, importance, predict, inference, deploy; default: train)" in output
+    assert "task (train, eval, predict, recommend, inference; default: train)" in usage(NCF)
 
 
 @pytest.mark.quick("--max_steps=5*", "--batch_size*")
