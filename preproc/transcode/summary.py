@@ -52,7 +52,7 @@ def summary(
             "numbers, missing ones"
         )
     if max(thresholds, default=0) > 1:
-        lines.append("(2+): ids of the values that train has 2 times or more")
+        lines.append("(n+): ids of the values that train has n times or more")
     if seen:
         lines.append("--categorical, --numerical, --drop and --keep change how a column is read")
         lines.append(

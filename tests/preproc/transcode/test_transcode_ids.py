@@ -62,8 +62,11 @@ def test_id_0_of_single_values(tmp_path, capsys):
     encoder = Encoder.load(tmp_path / "out/encoder")
     assert encoder["city"].threshold == 2
     assert encoder.profile["city"].unknown == 0.2
+    assert "  3 ids (2+)\n" in capsys.readouterr().out
+    flags = ("--categorify=city", "--frequency_threshold=3")
+    assert run(folder, *flags, output=tmp_path / "rare") == 0
     output = capsys.readouterr().out
-    assert "  3 ids (2+)\n" in output
+    assert "(3+)\n" in output and "(n+): ids of the values that train has n times" in output
 
 
 def test_shares_of_single_and_new_values(tmp_path):
