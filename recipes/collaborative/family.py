@@ -44,8 +44,9 @@ def _expand(values: dict[str, Any], explicit: set[str]) -> set[str]:
         raise ValueError(f"--checkpoint_dir and --{name} are aliases here: pass only one of them")
     best = os.path.join(folder, "best")
     values[name] = best if not trains and os.path.isdir(best) else folder
-    if trains and values["keep_best"] is None:
+    if trains and values["keep_best"] is None and values["evals_per_epoch"]:
         values["keep_best"] = True
+        expanded.add("keep_best")  # also of a resumed training whose checkpoint has None
     return expanded if by_default else {*expanded, name}
 
 
@@ -55,7 +56,7 @@ def _implied(flags: Values) -> set[str]:
     names = {"opt_level", "local_rank"} | {"valid_negative", "n_users", "n_items"} - flags.explicit
     if flags.value("checkpoint_dir"):
         trains = flags.value("mode") == "train"
-        names |= {"save_checkpoint_path", "keep_best"} if trains else {"restore_checkpoint_path"}
+        names |= {"save_checkpoint_path" if trains else "restore_checkpoint_path"}
     return names
 
 

@@ -4,6 +4,7 @@ import re
 import pytest
 
 from config import Config, flags_with, parse, parse_embedding_dims, usage
+from config.checkpoint_flags import resume_flags
 from config.config import fields_of
 from config.family import Definition
 from config.flag import FIXED, OWN, rules_of
@@ -251,6 +252,11 @@ def test_checkpoint_dir(tmp_path):
     assert config.checkpoint.keep_best is True
     assert config.checkpoint.save_checkpoint_path == str(tmp_path)
     assert "save_checkpoint_path" in config.explicit
+    saved = {"recipe": "ncf", "model_flags": {}, "flags": {"keep_best": None, "seed": 3}}
+    adopted, changed = resume_flags(config, saved, "ck")
+    assert adopted["seed"] == 3 and "keep_best" not in adopted and changed == ["keep_best"]
+    config = read_ncf(f"--checkpoint_dir={tmp_path}", "--evals_per_epoch=0")
+    assert config.checkpoint.keep_best is None
     config = read_ncf(f"--checkpoint_dir={tmp_path}", "--mode=test")
     assert config.checkpoint.restore_checkpoint_path == str(tmp_path)
     (tmp_path / "00001-step-5").mkdir()

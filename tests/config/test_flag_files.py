@@ -126,6 +126,7 @@ COMMANDS = [
     ("sim", "--dataset_path=d --load_checkpoint_path=c --mode=eval"),
     ("sim", "--dataset_path=d --load_checkpoint_path=c --variant=nvidia"),
     ("ncf", "--data=d --checkpoint_dir=c --opt_level=O2 --layers 32 16"),
+    ("ncf", "--data=d --checkpoint_dir=c --nokeep_best"),
     ("ncf", "--data=d --mode=test --checkpoint_dir=c --local_rank=0"),
     ("ncf", "--data=d --evals_per_epoch=0 --model_type=gmf"),
     ("ncf", "--mode=inference --batch_sizes=1,2 --n_users=3"),
