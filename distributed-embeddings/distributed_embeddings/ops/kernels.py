@@ -66,11 +66,11 @@ def _gpu_problem() -> str | None:
         return "distributed-embeddings-kernels was built without GPU kernels (`make op CUDA=1`)"
     try:
         with tf.init_scope(), tf.device("GPU"):
-            no_splits, ones = tf.zeros([0], tf.int64), tf.zeros([0])
-            sums = library().embedding_bag(
-                *(tf.ones([3, 8]), ones, tf.constant([[0, 2]]), no_splits, ones),
+            table = tf.Variable(tf.ones([3, 8]), trainable=False)
+            sums = library().resource_embedding_bag(
+                *(table.handle, tf.constant([[0, 2]]), tf.zeros([0], tf.int64), tf.zeros([0])),
                 **dict(ragged=False, hotness=[2], row_offsets=[0], num_rows=[3], mean=[False]),
-                Tout=tf.float32,
+                **dict(table_shape=table.shape, T=table.dtype, Tout=tf.float32),
             )
             sums.numpy()
     except tf.errors.OpError as error:  # not built for this GPU or its driver

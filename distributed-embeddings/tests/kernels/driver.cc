@@ -77,7 +77,7 @@ void TestSizes(int64_t dim, int64_t samples, bool ragged, std::mt19937* random) 
     }
   }
   const embedding_bag_threads threads{Run, nullptr, 3};
-  const embedding_bag_table of_table{table.data.get(), nullptr, rows, dim, EMBEDDING_BAG_FLOAT32};
+  const embedding_bag_table of_table{table.data.get(), rows, dim, EMBEDDING_BAG_FLOAT32};
   const embedding_bag_use use{
       {ids.data.get(), 4, num_ids, samples, ragged ? splits.data.get() : nullptr,
        weights.data.get(), columns.data(), static_cast<int64_t>(columns.size())},

@@ -69,20 +69,22 @@ def gpu(monkeypatch, fresh):
         def look_up(*arguments, **attributes):
             if failure is not None:
                 raise tf.errors.InternalError(None, None, failure)
-            return compiled.embedding_bag(*arguments, **attributes)
+            return compiled.resource_embedding_bag(*arguments, **attributes)
 
         settings = {"cuda": cuda}
         monkeypatch.setattr(kernels, "build", lambda: settings)
-        operations = types.SimpleNamespace(embedding_bag=look_up)
+        operations = types.SimpleNamespace(resource_embedding_bag=look_up)
         monkeypatch.setattr(kernels, "library", lambda: operations)
 
     yield set_up
     monkeypatch.undo()
 
 
-def test_gpu(gpu):
+@pytest.mark.parametrize("traced", [False, True])
+def test_gpu(gpu, traced):
     gpu(["90"])
-    assert kernels.reason_for_fallback() is None
+    reason = kernels.reason_for_fallback
+    assert (tf.function(reason, autograph=False) if traced else reason)() is None
 
 
 @pytest.mark.parametrize(

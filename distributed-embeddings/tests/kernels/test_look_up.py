@@ -108,18 +108,6 @@ def test_weights_of_fixed_ids(isa, generator):
     np.testing.assert_allclose(plain, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("dim", [5, 16, 128])
-def test_int8_with_scales(isa, generator, dim):
-    numbers = generator.integers(-128, 128, [ROWS, dim]).astype(np.int8)
-    scales = generator.random(ROWS).astype(np.float32)
-    bags = Bags(tf.constant(fixed_ids(generator, 50)), **COLUMNS)
-    tensors = (tf.constant(numbers), tf.constant(scales), *bags.tensors)
-    settings = {"ragged": False, "Tout": tf.float32}
-    result = kernels.library().embedding_bag(*tensors, **bags.columns, **settings)
-    expected = reference(numbers * scales[:, np.newaxis].astype(np.float64), bags)
-    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-3)
-
-
 def test_all_16_bit_numbers(isa):
     """A lookup of one id returns the row; other dtypes round to nearest, ties to even.
 

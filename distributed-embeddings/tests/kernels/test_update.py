@@ -184,13 +184,7 @@ POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, cty
 
 
 class Table(ctypes.Structure):
-    _fields_ = [
-        ("values", POINTER),
-        ("scales", POINTER),
-        ("rows", LONG),
-        ("dim", LONG),
-        ("dtype", INT),
-    ]
+    _fields_ = [("values", POINTER), ("rows", LONG), ("dim", LONG), ("dtype", INT)]
 
 
 class Column(ctypes.Structure):
@@ -221,7 +215,7 @@ def raw_update(library, table, ids, gradient, num_threads: int) -> None:
         *(ids.ctypes.data, 8, ids.size, ids.size, None, None, ctypes.pointer(column), 1),
         gradient.ctypes.data,
     )
-    raw_table = Table(table.ctypes.data, None, *table.shape, 0)
+    raw_table = Table(table.ctypes.data, *table.shape, 0)
     optimizer = RawOptimizer(0, (None, None), 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0, 0)
     library.embedding_bag_cpu_workspace.restype = ctypes.c_int64
     size = library.embedding_bag_cpu_workspace(

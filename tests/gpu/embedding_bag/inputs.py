@@ -25,14 +25,11 @@ class Inputs(NamedTuple):
     """Contents of one case's tensors."""
 
     table: np.ndarray  # [rows, dim] in the storage of its dtype
-    scales: np.ndarray | None  # [rows]
     slots: list[np.ndarray]
     batches: list[Batch]
 
     def exact_table(self, dtype: str) -> np.ndarray:
         """The table in float64."""
-        if self.scales is not None:
-            return self.table.astype(np.float64) * self.scales[:, None]
         return numbers.widened(self.table, dtype).astype(np.float64)
 
 
@@ -41,12 +38,7 @@ def make_inputs(case: BagCase) -> Inputs:
     sizes = case._replace(multiprocessors=1)
     random = np.random.default_rng(zlib.crc32(str(sizes).encode()))
     shape = (case.rows, case.dim)
-    if case.dtype == "int8":
-        table = random.integers(-128, 128, shape, np.int8)
-        scales = random.uniform(0.5, 2.0, case.rows).astype(np.float32)
-    else:
-        table = numbers.stored(random.standard_normal(shape, np.float32), case.dtype)
-        scales = None
+    table = numbers.stored(random.standard_normal(shape, np.float32), case.dtype)
     slots = []
     if case.optimizer == "row_wise_adagrad":
         slots = [random.uniform(0.25, 1.0, case.rows)]
@@ -54,7 +46,7 @@ def make_inputs(case: BagCase) -> Inputs:
         slots = [random.uniform(0.25, 1.0, shape) for _ in range(2)]
         slots = slots[: 1 if case.optimizer == "adagrad" else 2]
     batches = [_make_batch(case, turn, random) for turn in range(case.uses)]
-    return Inputs(table, scales, [slot.astype(np.float32) for slot in slots], batches)
+    return Inputs(table, [slot.astype(np.float32) for slot in slots], batches)
 
 
 def _make_batch(case: BagCase, turn: int, random: np.random.Generator) -> Batch:

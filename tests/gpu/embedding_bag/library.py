@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.gpu.library import Emulator
 
-DTYPES = {"float32": 0, "float16": 1, "bfloat16": 2, "int8": 3}
+DTYPES = {"float32": 0, "float16": 1, "bfloat16": 2}
 OPTIMIZERS = {"sgd": 0, "adagrad": 1, "row_wise_adagrad": 2, "lazy_adam": 3, "adam": 4}
 BAD_ARGUMENT = -1
 
@@ -17,7 +17,6 @@ class Table(ctypes.Structure):
 
     _fields_ = [
         ("values", _Pointer),
-        ("scales", _Pointer),
         ("rows", ctypes.c_int64),
         ("dim", ctypes.c_int64),
         ("dtype", ctypes.c_int32),

@@ -25,11 +25,7 @@ class Placed:
         self._kept: list = []
         self.table_tensor = self.tensor("table", inputs.table, writable=True)
         self.slot_tensors = [self.tensor("slots", slot, writable=True) for slot in inputs.slots]
-        self.table = Table(
-            self.table_tensor.address,
-            self.input("scales", inputs.scales),
-            *(case.rows, case.dim, DTYPES[case.dtype]),
-        )
+        self.table = Table(self.table_tensor.address, case.rows, case.dim, DTYPES[case.dtype])
         self.uses = (Use * max(1, len(inputs.batches)))()
         for use, batch in zip(self.uses, inputs.batches, strict=False):
             use.ids = self._ids(batch)

@@ -101,7 +101,7 @@ def test_table_of_many_numbers(kernels, rows, dim, dtype):
     gradient = np.ones((len(ids), dim), np.float32)
     scalars = np.array([1, 0.5, 1, 0, 0, 0], np.float32)
     columns = (Column * 1)((1, 0, rows, 0))
-    table = Table(values.ctypes.data, 0, rows, dim, DTYPES[dtype])
+    table = Table(values.ctypes.data, rows, dim, DTYPES[dtype])
     use = (Use * 1)()
     use[0].ids = Ids(ids.ctypes.data, 8, len(ids), len(ids), 0, 0, columns, 1)
     use[0].gradient = gradient.ctypes.data
@@ -170,15 +170,13 @@ def test_instructions_of_memory(tmp_path):
     assert len(kernels) > 100
     for name, entry in kernels.items():
         assert not re.search(r"\s(ld|st)\.(v\d\.)?[a-z]\d+", entry), name
-        if not re.search(
-            r"ForwardKernel<.*, (4|8|16), \d>|(Reduce|OtherRows)Kernel<.*, [48]>", name
-        ):
+        if not re.search(r"ForwardKernel<.*, [48], \d>|(Reduce|OtherRows)Kernel<.*, [48]>", name):
             continue
         assert "st.global.v" in entry, name
         # One number: the accumulator of a row.
         has_accumulator = re.search("2>, [48]>", name) is not None
         assert len(re.findall(r"st\.global\.(f32|[ub]16)", entry)) <= has_accumulator, name
-        if re.search(r"<float, \w+, 4, |, 8>|, (8|16), \d>|PieceSource<float>", name):
+        if re.search(r"<float, \w+, 4, |, 8>|, 8, \d>|PieceSource<float>", name):
             assert "ld.global.v4" in entry, name
 
 
@@ -189,7 +187,6 @@ _MISTAKES = [
      "id[i] = from[i];\n  } else"),
     ("forward.cuh", "if (row[i] >= 0) vector[i] = ", "vector[i] = "),
     ("forward.cuh", "factor[i] = p.ids.weights[position + i]", "factor[i] = 1.0f"),
-    ("forward.cuh", "factor[i] *= p.scales[row[i]];", "factor[i] *= 1.0f;"),
     ("forward.cuh", "sum[i] *= bag.factor;", "sum[i] *= 1.0f;"),
     ("forward.cuh", "p.first_sample + row_sample", "row_sample + 0 * p.first_sample"),
     ("ids.cuh", "static_cast<uint64_t>(id) < column.num_rows", "id < int64_t{column.num_rows}"),

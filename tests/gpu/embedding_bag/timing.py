@@ -85,7 +85,7 @@ class _Bags:
         self.columns = (Column * size.tables)(
             *((size.hotness, i * ROWS_OF_TABLE, ROWS_OF_TABLE, 0) for i in range(size.tables))
         )
-        self.table = Table(self.weights.data_ptr(), 0, rows, size.dim, DTYPES[dtype])
+        self.table = Table(self.weights.data_ptr(), rows, size.dim, DTYPES[dtype])
         size_bytes = library.workspace(self.table, self._use(self.buffers[0]), 1)
         self.workspace = torch.empty(size_bytes, dtype=torch.uint8, device=DEVICE)
 
@@ -284,7 +284,7 @@ def check_large(library: BagLibrary, torch) -> list[str]:
     output = torch.empty_like(upstream)
     scalars = torch.tensor([1, 0.5, 1, 0, 0, 0], dtype=torch.float32, device=DEVICE)
     columns = (Column * 1)((1, 0, rows, 0))
-    table = Table(weights.data_ptr(), 0, rows, dim, DTYPES["float16"])
+    table = Table(weights.data_ptr(), rows, dim, DTYPES["float16"])
     use = (Use * 1)()
     use[0].ids = Ids(ids.data_ptr(), 8, len(ids), len(ids), 0, 0, columns, 1)
     use[0].gradient = upstream.data_ptr()

@@ -21,14 +21,12 @@ enum {
   EMBEDDING_BAG_FLOAT32 = 0,
   EMBEDDING_BAG_FLOAT16 = 1,
   EMBEDDING_BAG_BFLOAT16 = 2,
-  EMBEDDING_BAG_INT8 = 3,  // a row is its numbers times its scale; lookup only
 };
 
 typedef struct {
-  void* values;         // [rows, dim], dense
-  const float* scales;  // [rows] of an int8 table, otherwise null
-  int64_t rows;         // < 2^32
-  int64_t dim;          // > 0
+  void* values;  // [rows, dim], dense
+  int64_t rows;  // < 2^32
+  int64_t dim;   // > 0
   int32_t dtype;
 } embedding_bag_table;
 
@@ -105,8 +103,8 @@ typedef struct {
   int64_t num_threads;
 } embedding_bag_threads;
 
-// output: [num_samples * num_columns, dim] of output_dtype (not int8). With EMBEDDING_BAG_BAD_ID,
-// bad_id (if not null) gets the position of an id that is out of range.
+// output: [num_samples * num_columns, dim] of output_dtype. With EMBEDDING_BAG_BAD_ID, bad_id (if
+// not null) gets the position of an id that is out of range.
 int embedding_bag_cpu_forward(const embedding_bag_table* table, const embedding_bag_ids* ids,
                               int32_t output_dtype, void* output,
                               const embedding_bag_threads* threads, int64_t* bad_id);

@@ -66,15 +66,11 @@ int64_t PartBegin(int64_t size, int64_t number, int64_t parts) {
 
 bool IsFloat(int32_t dtype) { return dtype >= EMBEDDING_BAG_FLOAT32 && dtype <= EMBEDDING_BAG_BFLOAT16; }
 
-int64_t SizeOf(int32_t dtype) {
-  return dtype == EMBEDDING_BAG_FLOAT32 ? 4 : dtype == EMBEDDING_BAG_INT8 ? 1 : 2;
-}
+int64_t SizeOf(int32_t dtype) { return dtype == EMBEDDING_BAG_FLOAT32 ? 4 : 2; }
 
 bool IsTable(const embedding_bag_table& table) {
-  const bool is_int8 = table.dtype == EMBEDDING_BAG_INT8;
   return table.rows >= 0 && table.rows <= (int64_t{1} << 32) && table.dim > 0 &&
-         table.dim <= std::numeric_limits<int32_t>::max() && (is_int8 || IsFloat(table.dtype)) &&
-         is_int8 == (table.scales != nullptr);
+         table.dim <= std::numeric_limits<int32_t>::max() && IsFloat(table.dtype);
 }
 
 bool AreIds(const embedding_bag_ids& ids, const embedding_bag_table& table) {

@@ -15,9 +15,7 @@ constexpr int64_t kMaxRows = UINT32_MAX;   // the number after the last row is a
 constexpr int64_t kMaxPairs = UINT32_MAX;  // ids, and bags, of all uses
 constexpr int64_t kMaxDim = 1 << 24;       // times kMaxColumns: the vectors of a sample in 32 bits
 
-int64_t SizeOf(int32_t dtype) {
-  return dtype == EMBEDDING_BAG_FLOAT32 ? 4 : dtype == EMBEDDING_BAG_INT8 ? 1 : 2;
-}
+int64_t SizeOf(int32_t dtype) { return dtype == EMBEDDING_BAG_FLOAT32 ? 4 : 2; }
 
 bool IsFloat(int32_t dtype) {
   return dtype == EMBEDDING_BAG_FLOAT32 || dtype == EMBEDDING_BAG_FLOAT16 ||
@@ -31,8 +29,7 @@ bool Overflows(int64_t a, int64_t b) {
 
 // Rows and dim in range: no offset in bytes is beyond 64 bits.
 bool IsValid(const embedding_bag_table* table) {
-  if (table == nullptr) return false;
-  if (!IsFloat(table->dtype) && table->dtype != EMBEDDING_BAG_INT8) return false;
+  if (table == nullptr || !IsFloat(table->dtype)) return false;
   return table->rows >= 0 && table->rows <= kMaxRows && table->dim > 0 && table->dim <= kMaxDim;
 }
 

@@ -16,7 +16,6 @@ namespace device {
 struct ForwardParameters {
   Ids ids;
   const void* values;
-  const float* scales;  // of an int8 table
   void* output;
   int64_t dim;
   // Of this launch: samples from first_sample on, and their vectors in all columns.
@@ -27,8 +26,7 @@ struct ForwardParameters {
   Columns columns;
 };
 
-template <class T>
-constexpr int kRowsAhead = sizeof(T) == 1 ? 2 : 4;
+constexpr int kRowsAhead = 4;
 
 // sum += factor * row for the next kRows ids of a bag, whose loads are all under way at once.
 // values: of row 0, where the vector lies.
@@ -50,12 +48,6 @@ EB_DEVICE void AddRows(const ForwardParameters& p, const Column& column, const T
     EB_UNROLL
     for (int i = 0; i < kRows; ++i) {
       if (row[i] >= 0) factor[i] = p.ids.weights[position + i];
-    }
-  }
-  if constexpr (sizeof(T) == 1) {
-    EB_UNROLL
-    for (int i = 0; i < kRows; ++i) {
-      if (row[i] >= 0) factor[i] *= p.scales[row[i]];
     }
   }
   EB_UNROLL

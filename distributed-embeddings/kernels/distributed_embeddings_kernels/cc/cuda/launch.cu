@@ -47,7 +47,7 @@ class Stream {
   int error_ = 0;
 };
 
-// Calls visit with a null pointer to the dtype, which is not int8.
+// Calls visit with a null pointer to the dtype.
 template <class Visit>
 int WithDtype(int32_t dtype, const Visit& visit) {
   switch (dtype) {
@@ -116,12 +116,12 @@ int QueueForward(const embedding_bag_ids& ids, const ForwardParameters& p, const
   const Rows table = {p.values, sizeof(T)}, output = {p.output, sizeof(Output)};
   if (CanMove(kWidest, p.dim, table, output)) {
     if (HaveAtMostOneId(ids)) return QueueForward<T, Output, kWidest, 1>(ids, p, stream);
-    return QueueForward<T, Output, kWidest, kRowsAhead<T>>(ids, p, stream);
+    return QueueForward<T, Output, kWidest, kRowsAhead>(ids, p, stream);
   }
   if (kWidest > 4 && CanMove(4, p.dim, table, output)) {
-    return QueueForward<T, Output, 4, kRowsAhead<T>>(ids, p, stream);
+    return QueueForward<T, Output, 4, kRowsAhead>(ids, p, stream);
   }
-  return QueueForward<T, Output, 1, kRowsAhead<T>>(ids, p, stream);
+  return QueueForward<T, Output, 1, kRowsAhead>(ids, p, stream);
 }
 
 // ---- Update -------------------------------------------------------------------------------------
@@ -326,19 +326,14 @@ int embedding_bag_cuda_forward(const embedding_bag_table* table, const embedding
   if (output == nullptr || (table->rows > 0 && table->values == nullptr)) {
     return EMBEDDING_BAG_BAD_ARGUMENT;
   }
-  const bool is_int8 = table->dtype == EMBEDDING_BAG_INT8;
-  if (is_int8 && table->rows > 0 && table->scales == nullptr) return EMBEDDING_BAG_BAD_ARGUMENT;
-
   ForwardParameters p = {};
   p.ids = OnDevice(*ids);
   p.values = table->values;
-  p.scales = table->scales;
   p.output = output;
   p.dim = table->dim;
   const Stream queue(stream);
   return WithDtype(output_dtype, [&](auto* to) {
     using Output = std::remove_pointer_t<decltype(to)>;
-    if (is_int8) return QueueForward<int8_t, Output>(*ids, p, queue);
     return WithDtype(table->dtype, [&](auto* from) {
       return QueueForward<std::remove_pointer_t<decltype(from)>, Output>(*ids, p, queue);
     });
@@ -359,8 +354,8 @@ int embedding_bag_cuda_update(const embedding_bag_table* table, const embedding_
                               void* workspace, void* stream) {
   const Totals totals = TotalsOf(table, uses, num_uses);
   if (!totals.are_valid || !HaveGradients(uses, num_uses) || !IsFloat(gradient_dtype) ||
-      !IsFloat(table->dtype) || !IsValid(optimizer, table->rows > 0) || scalars == nullptr ||
-      workspace == nullptr || (table->rows > 0 && table->values == nullptr)) {
+      !IsValid(optimizer, table->rows > 0) || scalars == nullptr || workspace == nullptr ||
+      (table->rows > 0 && table->values == nullptr)) {
     return EMBEDDING_BAG_BAD_ARGUMENT;
   }
   if (table->rows == 0) return 0;

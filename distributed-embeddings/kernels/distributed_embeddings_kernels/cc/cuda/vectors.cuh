@@ -21,9 +21,6 @@ constexpr int kMostBlocks = 2048 / kThreads;
 
 EB_DEVICE constexpr int AtMost(int most, int number) { return number < most ? number : most; }
 
-// The scale of an int8 row is in the factor of its sum.
-EB_DEVICE float ToFloat(int8_t x) { return static_cast<float>(x); }
-
 // ---- Vectors ------------------------------------------------------------------------------------
 
 template <int bytes>
@@ -33,10 +30,6 @@ struct alignas(bytes) Piece {
 template <>
 struct Piece<2> {
   uint16_t word;
-};
-template <>
-struct Piece<1> {
-  uint8_t word;
 };
 
 // `count` numbers in registers, as they are stored: pieces of at most 16 bytes, each of which moves

@@ -45,8 +45,6 @@ int32_t DtypeOf(DataType type) {
       return EMBEDDING_BAG_FLOAT16;
     case tensorflow::DT_BFLOAT16:
       return EMBEDDING_BAG_BFLOAT16;
-    case tensorflow::DT_INT8:
-      return EMBEDDING_BAG_INT8;
     default:
       return EMBEDDING_BAG_FLOAT32;
   }
@@ -154,8 +152,8 @@ Status ReadTable(const Tensor& table, embedding_bag_table* result) {
     return InvalidArgument("EmbeddingBag: a table must be [rows, dim], got ",
                            table.shape().DebugString());
   }
-  *result = {const_cast<void*>(static_cast<const void*>(table.data())), nullptr,
-             table.dim_size(0), table.dim_size(1), DtypeOf(table.dtype())};
+  *result = {const_cast<void*>(static_cast<const void*>(table.data())), table.dim_size(0),
+             table.dim_size(1), DtypeOf(table.dtype())};
   return OkStatus();
 }
 
@@ -169,33 +167,35 @@ class Lookup : public OpKernel {
     OP_REQUIRES_OK(construction, ReadColumns(construction, &columns_));
   }
 
- protected:
-  // The ids are inputs `first`, first + 1 and first + 2.
-  Status LookUp(OpKernelContext* context, const embedding_bag_table& table, int first) {
+  void Compute(OpKernelContext* context) override {
+    RefCountPtr<Var> variable;
+    OP_REQUIRES_OK(context, LookupResource(context, HandleFromInput(context, 0), &variable));
+    tensorflow::tf_shared_lock lock(*variable->mu());
+    embedding_bag_table table;
+    OP_REQUIRES_OK(context, ReadTable(*variable->tensor(), &table));
     embedding_bag_ids ids;
-    TF_RETURN_IF_ERROR(ReadIds(context->input(first), context->input(first + 1),
-                               context->input(first + 2), ragged_, columns_.data(),
-                               columns_.size(), &ids));
+    OP_REQUIRES_OK(context, ReadIds(context->input(1), context->input(2), context->input(3),
+                                    ragged_, columns_.data(), columns_.size(), &ids));
     TensorShape shape;
-    TF_RETURN_IF_ERROR(
-        TensorShape::BuildTensorShape({ids.num_samples, ids.num_columns * table.dim}, &shape));
+    OP_REQUIRES_OK(context, TensorShape::BuildTensorShape(
+                                {ids.num_samples, ids.num_columns * table.dim}, &shape));
     Tensor* output;
-    TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &output));
-    if (output->NumElements() == 0) return OkStatus();
+    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &output));
+    if (output->NumElements() == 0) return;
     const int32_t dtype = DtypeOf(output->dtype());
     if constexpr (std::is_same_v<Device, Cpu>) {
       Threads threads(context);
       int64_t bad_id = 0;
       const int error = embedding_bag_cpu_forward(&table, &ids, dtype, output->data(),
                                                   &threads.interface, &bad_id);
-      return error == EMBEDDING_BAG_BAD_ID ? BadId(ids, bad_id) : AsStatus(error);
+      OP_REQUIRES_OK(context,
+                     error == EMBEDDING_BAG_BAD_ID ? BadId(ids, bad_id) : AsStatus(error));
     } else {
 #ifdef WITH_CUDA
-      return AsStatus(embedding_bag_cuda_forward(&table, &ids, dtype, output->data(),
-                                                 StreamOf(context)));
+      OP_REQUIRES_OK(context, AsStatus(embedding_bag_cuda_forward(
+                                  &table, &ids, dtype, output->data(), StreamOf(context))));
 #endif
     }
-    return OkStatus();
   }
 
  private:
@@ -214,40 +214,6 @@ class Lookup : public OpKernel {
 
   bool ragged_;
   std::vector<embedding_bag_column> columns_;
-};
-
-template <typename Device>
-class TensorLookup : public Lookup<Device> {
- public:
-  using Lookup<Device>::Lookup;
-
-  void Compute(OpKernelContext* context) override {
-    embedding_bag_table table;
-    OP_REQUIRES_OK(context, ReadTable(context->input(0), &table));
-    const Tensor& scales = context->input(1);
-    if (table.dtype == EMBEDDING_BAG_INT8) {
-      OP_REQUIRES(context, scales.NumElements() == table.rows,
-                  InvalidArgument("EmbeddingBag: scales must be [rows of the table], got ",
-                                  scales.shape().DebugString()));
-      table.scales = static_cast<const float*>(scales.data());
-    }
-    OP_REQUIRES_OK(context, this->LookUp(context, table, 2));
-  }
-};
-
-template <typename Device>
-class ResourceLookup : public Lookup<Device> {
- public:
-  using Lookup<Device>::Lookup;
-
-  void Compute(OpKernelContext* context) override {
-    RefCountPtr<Var> variable;
-    OP_REQUIRES_OK(context, LookupResource(context, HandleFromInput(context, 0), &variable));
-    tensorflow::tf_shared_lock lock(*variable->mu());
-    embedding_bag_table table;
-    OP_REQUIRES_OK(context, ReadTable(*variable->tensor(), &table));
-    OP_REQUIRES_OK(context, this->LookUp(context, table, 1));
-  }
 };
 
 // ---- gradient and update ------------------------------------------------------------------------
@@ -404,7 +370,7 @@ class Gradient : public Uses {
   }
 
   void Compute(OpKernelContext* context) override {
-    const embedding_bag_table table{nullptr, nullptr, shape_.dim_size(0), shape_.dim_size(1),
+    const embedding_bag_table table{nullptr, shape_.dim_size(0), shape_.dim_size(1),
                                     EMBEDDING_BAG_FLOAT32};
     std::vector<embedding_bag_use> uses;
     OP_REQUIRES_OK(context, ReadUses(context, table.dim, &uses));
@@ -563,10 +529,8 @@ class Fill : public OpKernel {
 };
 
 #define REGISTER(DEVICE, NAME)                                                                    \
-  REGISTER_KERNEL_BUILDER(Name("EmbeddingBag").Device(tensorflow::DEVICE), TensorLookup<NAME>);   \
   REGISTER_KERNEL_BUILDER(                                                                        \
-      Name("ResourceEmbeddingBag").Device(tensorflow::DEVICE).HostMemory("table"),                \
-      ResourceLookup<NAME>);                                                                      \
+      Name("ResourceEmbeddingBag").Device(tensorflow::DEVICE).HostMemory("table"), Lookup<NAME>); \
   REGISTER_KERNEL_BUILDER(Name("EmbeddingBagGradient").Device(tensorflow::DEVICE),                \
                           Gradient<NAME>);                                                        \
   REGISTER_KERNEL_BUILDER(Name("ResourceEmbeddingBagUpdate")                                      \

@@ -12,8 +12,10 @@ using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-// [samples, columns * dim], for ids that are input `ids`.
-Status OutputShape(InferenceContext* c, int ids, DimensionHandle dim) {
+// [samples, columns * dim]
+Status OutputShape(InferenceContext* c) {
+  tensorflow::PartialTensorShape table;
+  TF_RETURN_IF_ERROR(c->GetAttr("table_shape", &table));
   std::vector<int64_t> hotness;
   TF_RETURN_IF_ERROR(c->GetAttr("hotness", &hotness));
   bool ragged;
@@ -22,17 +24,18 @@ Status OutputShape(InferenceContext* c, int ids, DimensionHandle dim) {
   ShapeHandle of_ids;
   if (ragged) {
     ShapeHandle splits;
-    TF_RETURN_IF_ERROR(c->WithRank(c->input(ids + 1), 1, &splits));
-    TF_RETURN_IF_ERROR(c->WithRank(c->input(ids), 1, &of_ids));
+    TF_RETURN_IF_ERROR(c->WithRank(c->input(2), 1, &splits));
+    TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &of_ids));
     TF_RETURN_IF_ERROR(c->Subtract(c->Dim(splits, 0), 1, &samples));
   } else {
-    if (!c->WithRank(c->input(ids), 2, &of_ids).ok()) {
+    if (!c->WithRank(c->input(1), 2, &of_ids).ok()) {
       return InvalidArgument("EmbeddingBag: ids must be [samples, sum of hotness], got ",
-                             c->DebugString(c->input(ids)));
+                             c->DebugString(c->input(1)));
     }
     samples = c->Dim(of_ids, 0);
   }
-  TF_RETURN_IF_ERROR(c->Multiply(dim, static_cast<int64_t>(hotness.size()), &width));
+  TF_RETURN_IF_ERROR(c->Multiply(c->MakeDim(table.dim_size(1)),
+                                 static_cast<int64_t>(hotness.size()), &width));
   c->set_output(0, c->Matrix(samples, width));
   return OkStatus();
 }
@@ -51,20 +54,6 @@ Status OutputShape(InferenceContext* c, int ids, DimensionHandle dim) {
       .Attr("num_rows: list(int)")       \
       .Attr("mean: list(bool)")
 
-REGISTER_OP("EmbeddingBag")
-    .Input("table: T")
-    .Input("scales: float")
-    .IDS("")
-    .Attr("ragged: bool")
-    .Attr("T: {float, half, bfloat16, int8}")
-    .Attr("Tout: {float, half, bfloat16}")
-    .Output("output: Tout")
-    .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle table;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 2, &table));
-      return OutputShape(c, 2, c->Dim(table, 1));
-    });
-
 REGISTER_OP("ResourceEmbeddingBag")
     .Input("table: resource")
     .IDS("")
@@ -73,11 +62,7 @@ REGISTER_OP("ResourceEmbeddingBag")
     .Attr("T: {float, half, bfloat16}")
     .Attr("Tout: {float, half, bfloat16}")
     .Output("output: Tout")
-    .SetShapeFn([](InferenceContext* c) {
-      tensorflow::PartialTensorShape table;
-      TF_RETURN_IF_ERROR(c->GetAttr("table_shape", &table));
-      return OutputShape(c, 1, c->MakeDim(table.dim_size(1)));
-    });
+    .SetShapeFn(OutputShape);
 
 // The rows that occur, ascending, and the sums of their gradients.
 REGISTER_OP("EmbeddingBagGradient")
