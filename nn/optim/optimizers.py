@@ -88,7 +88,8 @@ class Optimizer(tf.Module):
             if gradient is None:
                 continue
             if isinstance(gradient, BagGradient):
-                if not self._decays_all_rows and self.apply_bags(i, gradient, learning_rate):
+                scalars = (learning_rate, factor)
+                if not self._decays_all_rows and self.apply_bags(i, gradient, *scalars):
                     continue
                 gradient = gradient.summed()
             if self.weight_decay:
@@ -108,8 +109,11 @@ class Optimizer(tf.Module):
         else:
             variable.assign(variable * factor)
 
-    def apply_bags(self, i: int, gradient: BagGradient, learning_rate) -> bool:
+    def apply_bags(self, i: int, gradient: BagGradient, learning_rate, factor) -> bool:
         """Sums gradients by row and moves variable number i in one pass, weight decay included.
+
+        Args:
+            factor: that of `decay_factor`.
 
         Returns:
             False if nothing was done: the optimizer needs the sums by themselves.
@@ -146,8 +150,8 @@ class SGD(Optimizer):
     def apply_sparse(self, i, variable, gradient, learning_rate):
         variable.scatter_sub(tf.IndexedSlices(learning_rate * gradient.values, gradient.indices))
 
-    def apply_bags(self, i, gradient, learning_rate):
-        gradient.update(self.kind, [], learning_rate, self.decay_factor(learning_rate))
+    def apply_bags(self, i, gradient, learning_rate, factor):
+        gradient.update(self.kind, [], learning_rate, factor)
         return True
 
 
@@ -182,9 +186,8 @@ class Adagrad(Optimizer):
         table, accumulator = self.variables_to_move[i], self.accumulators[i]
         move_by_adagrad(table, accumulator, gradient, squares, learning_rate, self.epsilon)
 
-    def apply_bags(self, i, gradient, learning_rate):
-        scalars = (learning_rate, self.decay_factor(learning_rate), self.epsilon)
-        gradient.update(self.kind, [self.accumulators[i]], *scalars)
+    def apply_bags(self, i, gradient, learning_rate, factor):
+        gradient.update(self.kind, [self.accumulators[i]], learning_rate, factor, self.epsilon)
         return True
 
 
@@ -216,8 +219,8 @@ class RowWiseAdagrad(Adagrad):
             values, rows = (tf.gather(x, order) for x in (gradient.values, gradient.indices))
             self._waiting[i] = tf.IndexedSlices(values, rows)
 
-    def apply_bags(self, i, gradient, learning_rate):
-        return self.row_means is None and super().apply_bags(i, gradient, learning_rate)
+    def apply_bags(self, i, gradient, learning_rate, factor):
+        return self.row_means is None and super().apply_bags(i, gradient, learning_rate, factor)
 
     def apply(self, gradients, step):
         self._waiting: dict[int, tf.IndexedSlices] = {}  # by the number of the variable
@@ -293,12 +296,9 @@ class Adam(Optimizer):
             self.bias_corrected(learning_rate) * first / (tf.sqrt(second) + self.epsilon)
         )
 
-    def apply_bags(self, i, gradient, learning_rate):
-        scalars = (
-            self.bias_corrected(learning_rate),
-            self.decay_factor(learning_rate),
-            *(self.epsilon, self.beta1, self.beta2),
-        )
+    def apply_bags(self, i, gradient, learning_rate, factor):
+        rate = self.bias_corrected(learning_rate)
+        scalars = (rate, factor, self.epsilon, self.beta1, self.beta2)
         gradient.update(self.kind, [self.first[i], self.second[i]], *scalars)
         return True
 
