@@ -187,11 +187,12 @@ def check_state(actual, expected):
             np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.parametrize("wrap", [lambda optimizer: optimizer, dmp.DistributedOptimizer])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_fit(name, fused_kinds):
+def test_fit(name, wrap, fused_kinds):
     expected, actual = Plain(), Fused()
     train_fit(expected, OPTIMIZERS[name]())
-    train_fit(actual, dmp.DistributedOptimizer(OPTIMIZERS[name]()))
+    train_fit(actual, wrap(OPTIMIZERS[name]()))
     same(actual, expected)
     assert fused_kinds
 

@@ -16,6 +16,7 @@ import dlrm
 import main as entry
 from config import parse, usage
 from config.checkpoint_flags import adopt_flags, resume_flags
+from dataloading.formats import torch_tensor
 from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from nn.metrics.group_metrics import Grouping, GroupMetrics
@@ -192,6 +193,26 @@ def test_help_for_a_data_set(tiny, capsys):
     assert "1,000 training samples" in output and "(here: 60)" in output and "here: 3" in output
     assert "task (train, eval, importance, predict, inference, deploy; default: train)" in output
     assert "task (train, eval, predict, recommend, inference; default: train)" in usage(NCF)
+
+
+def test_tensor_files(tiny, trained, tmp_path, monkeypatch):
+    """A training on `torch_tensor` chunks equals that on split binaries; without PyTorch."""
+    spec = FeatureSpec.from_yaml(tiny / "feature_spec.yaml")
+    content = spec.to_dict()
+    dtypes = {}
+    for chunk in (chunk for chunks in content["source_spec"].values() for chunk in chunks):
+        chunk["type"] = "torch_tensor"
+        dtypes |= {tmp_path / file: spec.dtype(chunk["features"][0]) for file in chunk["files"]}
+    shutil.copytree(tiny, tmp_path, dirs_exist_ok=True)
+    FeatureSpec.from_dict(content, tmp_path).to_yaml(tmp_path / "feature_spec.yaml")
+
+    def read(path, num_columns):
+        return np.fromfile(path, dtypes[path]).reshape(-1, num_columns)
+
+    monkeypatch.setattr(torch_tensor, "read_matrix", read)
+    _, result = in_process(tmp_path / "run", f"--dataset_path={tmp_path}", *TINY)
+    for name in ("auc", "log_loss"):
+        assert result[name] == trained[1][name]
 
 
 @pytest.mark.quick("--max_steps=5*", "--batch_size*")
