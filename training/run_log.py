@@ -23,10 +23,6 @@ from runtime.readable import readable
 from training import checkpoints
 from training.state import RunContext
 
-# Two ranks of a small DLRM on two cores have .1 to .7 of the throughput of one process up to this
-# batch size, see docs/how_to/several_ranks.md.
-SMALL_BATCH = 32_768
-
 
 def open_log(
     config: Config,
@@ -122,13 +118,13 @@ def start_lines(
 
 def ranks_note(run: RunContext) -> str | None:
     """Returns the advice to train on one process; None where several ranks may pay."""
-    ranks, batch_size = run.world.local_size, run.config.run.batch_size
-    is_slow = ranks > 1 and run.device.kind == "CPU" and batch_size < SMALL_BATCH
-    if not is_slow or run.config.run.mode != "train":
+    ranks = run.world.local_size
+    shares = run.device.kind == "CPU" and 1 < ranks == run.world.size
+    if not shares or run.config.run.mode != "train":
         return None
     return (
-        f"{ranks} ranks share the processors of this machine: with batches of {batch_size:,} "
-        f"samples, below {SMALL_BATCH:,}, one process is usually faster"
+        f"{ranks} ranks share the processors and the memory of one machine: one process was faster "
+        "at every batch size that was measured (docs/how_to/several_ranks.md)"
     )
 
 

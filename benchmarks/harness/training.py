@@ -64,6 +64,7 @@ class Side(NamedTuple):
     python: Path | None = None
     keeps_memory: bool = False  # glibc keeps freed memory
     is_compared: bool = True  # its first losses must be those of the first side
+    is_peer: bool = True  # the target is against it
     root: Path = ROOT  # checkout of the toolkit that trains
 
 
@@ -276,7 +277,7 @@ def run(
         peers = [
             side
             for side in case.sides[1:]
-            if side.is_compared and (case.against_kept or not side.keeps_memory)
+            if side.is_peer and (case.against_kept or not side.keeps_memory)
         ]
         ratio, peer = min((float(np.median(result.slower(side))), side.name) for side in peers)
         text = f"{case.name}: {ratio:.2f} times the samples per second of {peer}"

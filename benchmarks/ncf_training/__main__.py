@@ -13,7 +13,10 @@ from config.flag import flag
 OURS = Side("ours (TensorFlow)", "ncf_training.ours")
 LAZY, DENSE = training.adam_peers("ncf_training")
 OURS_LOW = OURS._replace(
-    name="ours, bfloat16", options=(("dtype", "mixed_bfloat16"),), is_compared=False
+    name="ours, bfloat16",
+    options=(("dtype", "mixed_bfloat16"),),
+    is_compared=False,
+    is_peer=False,
 )
 POOLED = DENSE._replace(name="PyTorch, dense Adam, memory kept", keeps_memory=True)
 TARGET_RATIO = 1.5

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import tensorflow as tf
 from distributed_embeddings.exchange.bag_gradients import BagGradient
 from distributed_embeddings.exchange.gradients import Gradient, sum_duplicates
-from distributed_embeddings.layers.weights import filled
+from distributed_embeddings.ops.embedding_bag import filled
 from distributed_embeddings.optimizers.row_steps import move_by_adagrad, move_by_adam
 
 from nn.optim.learning_rate import WarmupPolynomialDecay

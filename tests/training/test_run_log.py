@@ -8,20 +8,20 @@ from training import run_log
 
 
 @pytest.mark.parametrize(
-    ("ranks", "kind", "mode", "batch_size", "noted"),
+    ("local_size", "size", "kind", "mode", "noted"),
     [
-        (2, "CPU", "train", run_log.SMALL_BATCH - 1, True),
-        (2, "CPU", "train", run_log.SMALL_BATCH, False),
-        (2, "CPU", "eval", 64, False),
-        (2, "GPU", "train", 64, False),
-        (1, "CPU", "train", 64, False),
+        (2, 2, "CPU", "train", True),
+        (2, 4, "CPU", "train", False),
+        (2, 2, "CPU", "eval", False),
+        (2, 2, "GPU", "train", False),
+        (1, 1, "CPU", "train", False),
     ],
 )
-def test_ranks_that_do_not_pay(ranks, kind, mode, batch_size, noted):
+def test_ranks_that_do_not_pay(local_size, size, kind, mode, noted):
     run = SimpleNamespace(
-        world=SimpleNamespace(local_size=ranks),
+        world=SimpleNamespace(local_size=local_size, size=size),
         device=SimpleNamespace(kind=kind),
-        config=SimpleNamespace(run=SimpleNamespace(mode=mode, batch_size=batch_size)),
+        config=SimpleNamespace(run=SimpleNamespace(mode=mode)),
     )
     note = run_log.ranks_note(run)
     assert (note is not None) == noted

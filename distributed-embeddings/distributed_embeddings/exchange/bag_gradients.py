@@ -121,7 +121,7 @@ def as_slices(gradient: tf.Tensor | tf.IndexedSlices) -> tf.IndexedSlices:
     """Returns the gradient of a table as slices: a dense one, as of a regularizer, has all rows."""
     if isinstance(gradient, tf.IndexedSlices):
         return gradient
-    return tf.IndexedSlices(gradient, tf.range(gradient.shape[0]))
+    return tf.IndexedSlices(gradient, tf.range(tf.shape(gradient)[0]))
 
 
 @contextlib.contextmanager

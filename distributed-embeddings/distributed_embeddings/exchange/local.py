@@ -28,7 +28,11 @@ class Local:
         self._groups = [
             (variables[group[0].group], Lookups(group, signatures)) for group in by_group(lookups)
         ]
-        self._lookups = [(variables[x.group], Lookups([x], signatures)) for x in lookups]
+        # A CPU looks each feature up by itself, rather than to split the vectors of a group and to
+        # concatenate their gradients. A GPU starts fewer kernels.
+        self._lookups = self._groups
+        if not tf.config.get_visible_devices("GPU"):
+            self._lookups = [(variables[x.group], Lookups([x], signatures)) for x in lookups]
         order = [x.feature for _, group in self._groups for x in group.pooled]
         self._is_in_order = order == list(range(len(signatures)))
 
@@ -40,10 +44,11 @@ class Local:
         return tf.concat([pooled for pooled, _ in results], axis=1)
 
     def __call__(self, ids: Mapping[int, Ids], name: str) -> dict[int, tf.Tensor]:
-        """Returns the vectors of this rank's samples by feature, each of a lookup of its own: to
-        split those of a group and to concatenate their gradients would take longer."""
-        outputs = {}
-        for variable, lookup in self._lookups:
-            pooled, uncombined = variable.look_up(lookup, *lookup.select(ids))
-            outputs[lookup.ordered[0].feature] = uncombined[0] if pooled is None else pooled
+        """Returns the vectors of this rank's samples by feature."""
+        outputs: dict[int, tf.Tensor] = {}
+        for variable, x in self._lookups:
+            pooled, uncombined = variable.look_up(x, *x.select(ids))
+            outputs |= zip([r.feature for r in x.uncombined], uncombined, strict=True)
+            if pooled is not None:
+                outputs |= {r.feature: part for r, part in x.split(pooled)}
         return outputs

@@ -82,7 +82,8 @@ class Lookups:
 
     def split(self, pooled: tf.Tensor) -> list[tuple[Lookup, tf.Tensor]]:
         """Splits pooled vectors [batch, width] into those of each lookup."""
-        return list(zip(self.pooled, tf.split(pooled, self.widths, axis=1), strict=True))
+        parts = tf.split(pooled, self.widths, axis=1) if len(self.pooled) > 1 else [pooled]
+        return list(zip(self.pooled, parts, strict=True))
 
 
 def by_group(lookups: Sequence[Lookup]) -> list[list[Lookup]]:

@@ -28,8 +28,9 @@ from distributed_embeddings.layers.table_spec import (
     initial_values,
     read_table,
 )
-from distributed_embeddings.layers.weights import copy, fill, filled
+from distributed_embeddings.layers.weights import copy, fill
 from distributed_embeddings.layers.whole_tables import WholeTables
+from distributed_embeddings.ops.embedding_bag import filled
 from distributed_embeddings.optimizers.fused_steps import TableMark, mark_table
 from distributed_embeddings.planner import DATA_PARALLEL, HOST, ROW_SLICED, Plan
 

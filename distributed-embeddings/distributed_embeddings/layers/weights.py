@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from distributed_embeddings.box import Box
 from distributed_embeddings.keras import keras
-from distributed_embeddings.ops import kernels
 from distributed_embeddings.planner.types import DATA_PARALLEL, Shard
 from distributed_embeddings.seeds import derive_seed
 
@@ -214,21 +213,6 @@ class TableUniform(keras.initializers.Initializer):
 
     def get_config(self):
         return {"seed": self.seed, "table": self.table, "num_zeros": self.num_zeros}
-
-
-def filled(shape: Sequence[int], value: float, dtype: tf.DType = tf.float32) -> tf.Tensor:
-    """Returns the first values of a table or of its state in an optimizer, on the current device.
-
-    Where the compiled operations are installed, a large tensor of a CPU lies in huge pages, if
-    Linux has them (`/sys/kernel/mm/transparent_hugepage/enabled`: `always` or `madvise`): rows that
-    lie anywhere cost no walk of the page table.
-    """
-    dtype = tf.as_dtype(dtype)
-    tensor = tf.constant(value, dtype)
-    on_gpu = tf.config.get_visible_devices("GPU")
-    if on_gpu or dtype not in kernels.DTYPES or kernels.reason_for_fallback():
-        return tf.fill(shape, tensor)
-    return kernels.library().embedding_bag_fill(tensor, shape=shape)
 
 
 def copy(weight: TableWeight, values) -> None:

@@ -258,3 +258,18 @@ def _gradient(operation: tf.Operation, upstream: tf.Tensor):
     shape = tf.TensorShape(operation.get_attr("table_shape"))
     slices = summed_gradient([(bags, upstream)], shape, operation.get_attr("T"))
     return slices, None, None, None
+
+
+def filled(shape: Sequence[int], value: float, dtype: tf.DType = tf.float32) -> tf.Tensor:
+    """Returns the first values of a table or of its state in an optimizer, on the current device.
+
+    Where the compiled operations are installed, a large tensor of a CPU lies in huge pages, if
+    Linux has them (`/sys/kernel/mm/transparent_hugepage/enabled`: `always` or `madvise`): a row
+    that lies anywhere costs a walk of the page table less often.
+    """
+    dtype = tf.as_dtype(dtype)
+    tensor = tf.constant(value, dtype)
+    on_gpu = tf.config.get_visible_devices("GPU")
+    if on_gpu or dtype not in kernels.DTYPES or kernels.reason_for_fallback():
+        return tf.fill(shape, tensor)
+    return kernels.library().embedding_bag_fill(tensor, shape=shape)

@@ -54,9 +54,12 @@ def library() -> ModuleType:
     """
     path = build()["library"]
     try:
-        return tf.load_op_library(path)
+        operations = tf.load_op_library(path)
     except (OSError, tf.errors.NotFoundError) as error:
         raise KernelsMissing(f"{path} cannot be loaded: {error}") from error
+    if not hasattr(operations, "embedding_bag_fill"):
+        raise KernelsMissing(f"{path} is of an earlier version of this package: build it again")
+    return operations
 
 
 @functools.cache

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from distributed_embeddings.exchange.bag_gradients import as_slices
 from distributed_embeddings.keras import keras
+from distributed_embeddings.ops.embedding_bag import filled
 from distributed_embeddings.optimizers.fused_steps import FORMULAS, Step, adam_step
 from distributed_embeddings.optimizers.row_steps import move_by_adagrad, move_by_adam
 
@@ -35,9 +36,8 @@ class RowWiseAdagrad(keras.optimizers.Adagrad):
             self.add_variable_from_reference(
                 variable,
                 "accumulator",
-                initial_value=tf.fill(
-                    self._state_shape(variable),
-                    tf.cast(self.initial_accumulator_value, variable.dtype),
+                initial_value=filled(
+                    self._state_shape(variable), self.initial_accumulator_value, variable.dtype
                 ),
             )
             for variable in var_list

@@ -51,6 +51,13 @@ def test_libraries_that_do_not_fit(installed, changes, reason):
     assert kernels.reason_for_fallback() == str(caught.value)
 
 
+def test_library_of_an_earlier_version(monkeypatch, installed):
+    installed()
+    monkeypatch.setattr(tf, "load_op_library", lambda path: types.SimpleNamespace())
+    with pytest.raises(kernels.KernelsMissing, match=r"op\.so is of an earlier version"):
+        kernels.library()
+
+
 def test_damaged_description(installed):
     installed()
     distributed_embeddings_kernels.LIBRARY.with_suffix(".json").write_text("{")

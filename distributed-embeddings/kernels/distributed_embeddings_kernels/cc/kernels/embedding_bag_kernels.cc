@@ -1,7 +1,6 @@
 // The TensorFlow side of the kernels: inputs, checks, outputs, threads or stream.
 #if defined(__linux__)
 #include <sys/mman.h>
-#include <unistd.h>
 #endif
 
 #include <algorithm>
@@ -489,12 +488,14 @@ class Update : public Uses {
 
 // ---- new tables ---------------------------------------------------------------------------------
 
-// Asks Linux for huge pages, before the memory is first written: in small pages, each row that is
-// looked up costs a walk of the page table. Where the system has none, nothing changes.
+// Asks Linux for huge pages, before the memory is first written: in small pages, most rows that are
+// looked up cost a walk of the page table. Where the system has none, nothing changes.
 void AdviseHugePages(char* begin, int64_t bytes) {
 #if defined(MADV_HUGEPAGE)
-  const uintptr_t page = sysconf(_SC_PAGESIZE), start = reinterpret_cast<uintptr_t>(begin);
-  const uintptr_t first = (start + page - 1) / page * page, last = (start + bytes) / page * page;
+  constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
+  const uintptr_t start = reinterpret_cast<uintptr_t>(begin);
+  const uintptr_t first = (start + kHugePage - 1) / kHugePage * kHugePage;
+  const uintptr_t last = (start + bytes) / kHugePage * kHugePage;
   if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
 #endif
 }
