@@ -28,7 +28,7 @@ class Local:
         self._groups = [
             (variables[group[0].group], Lookups(group, signatures)) for group in by_group(lookups)
         ]
-        # A CPU looks each feature up by itself, rather than to split the vectors of a group and to
+        # A CPU looks each feature up alone, rather than to split the vectors of a group and to
         # concatenate their gradients. A GPU starts fewer kernels.
         self._lookups = self._groups
         if not tf.config.get_visible_devices("GPU"):
