@@ -39,14 +39,18 @@ def open_chunk(spec: FeatureSpec, split: str, chunk: Chunk) -> OpenChunk:
 
 
 def open_chunks(
-    spec: FeatureSpec, split: str, numbers: Sequence[int]
+    spec: FeatureSpec, split: str, numbers: Sequence[int], checked: Sequence[int] | None = None
 ) -> tuple[dict[int, OpenChunk], int]:
     """Opens chunks of a split, at least one, and returns them by number, and their samples.
+
+    Args:
+        checked: numbers of the chunks whose files must be complete, those to open among them;
+            None: those to open.
 
     Raises:
         ValueError: as of `open_chunk`, or chunks differ in their numbers of samples.
     """
-    spec.validate_files(split, numbers)
+    spec.validate_files(split, numbers if checked is None else checked)
     chunks = spec.source_spec[split]
     opened = {number: open_chunk(spec, split, chunks[number]) for number in numbers}
     for fault in length_faults(spec, split, opened):

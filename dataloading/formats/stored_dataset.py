@@ -38,9 +38,9 @@ class StoredDataset(SampleDataset):
     ):
         options = StoredOptions(batch_size=batch_size, **options)
         layout = ChunkLayout(spec, split, tuple(types), options)
-        spec.validate_files(split, layout.checked)
         # Without any that is read, one is opened to count samples.
-        chunks, num_samples = open_chunks(spec, split, layout.used or layout.checked[:1])
+        opened = layout.used or layout.checked[:1]
+        chunks, num_samples = open_chunks(spec, split, opened, layout.checked)
         reader = ChunkReader(spec, split, layout.columns, chunks, num_samples)
         samples = range(num_samples) if samples is None else samples
         if not samples or samples.stop > num_samples:
