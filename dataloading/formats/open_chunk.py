@@ -1,4 +1,4 @@
-"""Chunks of a data set opened by their types (`dataloading.spec.rules.CHUNK_TYPES`)."""
+"""Chunks of a data set opened by their types."""
 
 import importlib
 from collections.abc import Sequence
@@ -8,9 +8,16 @@ from dataloading.formats.split_tfrecords.open_records import length_faults
 from dataloading.pipeline.chunk_reader import OpenChunk
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
 from dataloading.spec.history_channels import has_histories
-from dataloading.spec.rules import CHUNK_TYPES, listing
+from dataloading.spec.rules import listing
 
-FIXED_TYPES = tuple(t for t, module in CHUNK_TYPES.items() if module and t != RECORDS)
+# Type of a chunk -> the module whose `READER` opens it. Of `dataloading.spec.rules.CHUNK_TYPES`,
+# only histories have `ragged_binary`, and no tool reads `csv`.
+_MODULES = {
+    "split_binary": "dataloading.formats.raw_binary",
+    "torch_tensor": "dataloading.formats.torch_tensor",
+    "tfrecord": "dataloading.formats.split_tfrecords.open_records",
+}
+FIXED_TYPES = tuple(name for name in _MODULES if name != RECORDS)
 # Types of the chunks of a data set by its format, a value of --dataset_type.
 TYPES_OF_FORMATS = {"tf_raw": FIXED_TYPES, "split_tfrecords": (RECORDS,)}
 
@@ -21,7 +28,7 @@ def is_readable(spec: FeatureSpec, chunk: Chunk) -> bool:
     The type `tfrecord` is that of split TFRecords, and also that of histories, whose records hold
     all features of a row: they differ in the channels of the spec.
     """
-    return bool(CHUNK_TYPES[chunk.type]) and not (chunk.type == RECORDS and has_histories(spec))
+    return chunk.type in _MODULES and not (chunk.type == RECORDS and has_histories(spec))
 
 
 def open_chunk(spec: FeatureSpec, split: str, chunk: Chunk) -> OpenChunk:
@@ -35,7 +42,7 @@ def open_chunk(spec: FeatureSpec, split: str, chunk: Chunk) -> OpenChunk:
             f"{spec.origin}: source_spec: split '{split}': expected chunks of the types "
             f"{listing((*FIXED_TYPES, RECORDS))}, got {chunk.type} ({listing(chunk.files)})"
         )
-    return importlib.import_module(CHUNK_TYPES[chunk.type]).READER(spec, split, chunk)
+    return importlib.import_module(_MODULES[chunk.type]).READER(spec, split, chunk)
 
 
 def open_chunks(

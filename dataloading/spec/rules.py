@@ -15,15 +15,8 @@ from typing import Any
 import numpy as np
 
 DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
-# Type of a chunk -> the module whose `READER` opens it; None: only histories have it, or no tool
-# reads it.
-CHUNK_TYPES = {
-    "split_binary": "dataloading.formats.raw_binary",
-    "ragged_binary": None,
-    "torch_tensor": "dataloading.formats.torch_tensor",
-    "csv": None,
-    "tfrecord": "dataloading.formats.split_tfrecords.open_records",
-}
+# `dataloading.formats.open_chunk` has the readers.
+CHUNK_TYPES = ("split_binary", "ragged_binary", "torch_tensor", "csv", "tfrecord")
 SECTIONS = ("feature_spec", "source_spec", "channel_spec", "metadata")
 FEATURE_KEYS = ("dtype", "cardinality", "hotness", "alpha", "dimensions")
 # Names of channels in NVIDIA's NCF recipe, and ours.

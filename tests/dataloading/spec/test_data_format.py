@@ -27,5 +27,5 @@ def test_example_spec_and_its_error(page, tmp_path):
 
 def test_allowed_words_on_the_page(page):
     words = rules.DTYPES + rules.SECTIONS + rules.FEATURE_KEYS + rules.CHUNK_KEYS
-    words += tuple(rules.CHUNK_TYPES)
+    words += rules.CHUNK_TYPES
     assert [word for word in words if f"`{word}`" not in page] == []
