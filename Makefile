@@ -47,6 +47,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-27s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## make .venv with every pinned package, the fused op, Horovod and the engines (the other targets do this by themselves)
+	@echo "setup: done; next: source .venv/bin/activate"
 
 SET_UP := "$(ANY_PYTHON)" setup_environment.py $(if $(PYTHON),--python "$(PYTHON)") $(if $(TENSORFLOW),--tensorflow "$(TENSORFLOW)") --lock
 

@@ -45,7 +45,8 @@ def model_config(config: Config, spec: fs.FeatureSpec) -> SequenceModelConfig:
     if sequence.model_type == "sim" and long_length >= channels.history_length:
         raise ValueError(
             f"--long_seq_length {long_length} leaves nothing for the short history: {spec.origin} "
-            f"has histories of {channels.history_length}; give less, or use --model_type dien"
+            f"has histories of {channels.history_length}; give less, for example "
+            f"{channels.history_length * 9 // 10}, or use --model_type dien"
         )
     return SequenceModelConfig(
         model_type=sequence.model_type,

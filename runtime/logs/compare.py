@@ -184,15 +184,24 @@ def report(records: Sequence[RunRecord], sort: str | None = None) -> str:
     metrics = [record.metrics() for record in records]
     labels = list(dict.fromkeys(label for values in metrics for label in values))
     if sort is not None:
-        if (label := find_label(labels, sort)) is None:
-            known = ", ".join(filter(_direction, labels))
-            raise ValueError(f"--sort: expected one of {known}, got {sort!r}")
-        records = [records[i] for i in order_by(label, metrics)]
+        records = [records[i] for i in order_by(label_to_sort_by(labels, sort), metrics)]
     lines = [*_differing_flags(records), "", *_metrics(records, labels)]
     for record in records:
         if record.summary is None:
             lines.append(f"note: {record.name} has no summary; its values are the last ones logged")
     return "\n".join(lines)
+
+
+def label_to_sort_by(labels: Sequence[str], sort: str) -> str:
+    """Returns the first metric that begins with the value of `--sort`.
+
+    Raises:
+        ValueError: no metric with a best value does.
+    """
+    if (label := find_label(labels, sort)) is None:
+        known = ", ".join(filter(_direction, labels))
+        raise ValueError(f"--sort: expected one of {known}, got {sort!r}")
+    return label
 
 
 def _differing_flags(records: Sequence[RunRecord]) -> list[str]:

@@ -20,6 +20,7 @@ from runtime.logs.compare import (
     best_of,
     draw_curves,
     find_label,
+    label_to_sort_by,
     order_by,
     read_run,
 )
@@ -71,7 +72,7 @@ def write_dashboard(
         The number of runs, and that of runs that cannot be read.
 
     Raises:
-        ValueError: there is no run that can be read.
+        ValueError: there is no run that can be read, or none has the metric `sort`.
         OSError: as of `output_file`.
     """
     folder = Path(folder)
@@ -82,6 +83,8 @@ def write_dashboard(
         raise ValueError(f"{folder}: expected a folder with runs ({LOG_FILE} below it), got none")
     records.sort(key=lambda record: record.start, reverse=True)
     reasons = "".join(f"<li>{escape(reason)}</li>" for reason in unreadable)
+    if sort:
+        label_to_sort_by([*{x: None for record in records for x in record.metrics()}], sort)
     pictures = _Pictures()
     common = _common_parameters(records)
     body = [

@@ -134,6 +134,10 @@ def test_overview(tmp_path):
             for metric in metrics:
                 log.metadata(metric, split=split)
             log.summary(metrics)
+    with pytest.raises(
+        ValueError, match=r"--sort: expected one of .*auc \(test\).* got 'nonsense'"
+    ):
+        write_dashboard(tmp_path, tmp_path / "page.html", "nonsense")
     assert write_dashboard(tmp_path, tmp_path / "page.html") == (5, 0)
     page = (tmp_path / "page.html").read_text().partition("<h2>Runs</h2>")[0]
     sections = dict(re.findall(r"<h2>(\w)</h2>\n(.*?)(?=<h2>|$)", page, re.DOTALL))
