@@ -19,6 +19,8 @@ _START = b"DLLL "
 _OWN = {"run_dir", "log_path"}
 # NVIDIA's names of losses that are also in the log as `log_loss`.
 _REPEATED = ("validation_loss", "test_loss")
+# Metrics of an evaluation of which neither higher nor lower values are better.
+_NEITHER = r"calibration|reachable_auc|.+_popularity"
 # Values of a panel of the picture; recipes have different names for them.
 _PANELS = {
     "Training loss": ("loss", "total_loss"),
@@ -232,10 +234,16 @@ def find_label(labels: Sequence[str], name: str) -> str | None:
 
 
 def _direction(label: str) -> int:
-    """Returns 1 if higher values of a metric are better, -1 if lower ones are, 0 for others."""
-    name = label.partition(" ")[0].removeprefix("best_")
+    """Returns 1 if higher values of a metric are better, -1 if lower ones are, 0 for others.
+
+    Metrics of an evaluation, which have a split, are such that higher values are better, also those
+    of the user, but for `_NEITHER`.
+    """
+    name, _, split = label.removeprefix("best_").partition(" ")
     if re.fullmatch(r"log_loss|normalized_entropy|latency_\w+", name):
         return -1
+    if split:
+        return int(not re.fullmatch(_NEITHER, name))
     return int(bool(re.fullmatch(r"(train_|pr_|g)?auc|\w+@\d+|\w*throughput", name)))
 
 

@@ -141,7 +141,10 @@ def _overview(records: Sequence[RunRecord], folder: Path, sort: str | None) -> s
         for row in rows
     ]
     known = {label: label.partition(" ")[0] for values in metrics for label in values}
-    labels = [label for pattern in _OVERVIEW for label in known if pattern.fullmatch(known[label])]
+    compared = {record.parameters.get("metric") for record in records}  # also metrics of the user
+    labels = [label for label in known if known[label] in compared]
+    labels += [label for pattern in _OVERVIEW for label in known if pattern.fullmatch(known[label])]
+    labels = [*dict.fromkeys(labels)]
     first = [*(label for label in labels if label.endswith("(test)")), *labels]
     label = find_label(first, sort or "") or find_label(first, "")
     order = order_by(label, metrics) if label else range(len(rows))

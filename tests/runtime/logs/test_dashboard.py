@@ -12,6 +12,7 @@ from dataloading.spec.data_checks import WARNING, Finding, write_findings
 from deployment.client.latency_statistics import Measurement, write_csv
 from runtime.logs import plots
 from runtime.logs.__main__ import main
+from runtime.logs.compare import read_run, report
 from runtime.logs.dashboard import write_dashboard
 from runtime.logs.run_logger import RunLogger
 from tests.runtime.logs.test_compare import write
@@ -117,6 +118,23 @@ def test_checks_of_data_sets(tmp_path):
     cells = ["warning", "tells_label", "a, b", "a &lt; b", "leak", "drop &#x27;a&#x27;"]
     assert "".join(f"<td>{cell}</td>" for cell in cells) in page
     assert "All checks passed." in page and "expected the findings of a preparation" in page
+
+
+def test_metric_of_the_user(tmp_path):
+    """A metric that a training compares by has a column, a best value, and can be sorted by."""
+    for name, value in (("a", 0.25), ("b", 0.5)):
+        flags = {"mode": "train", "dataset_path": "x", "metric": "mrr"}
+        with RunLogger(tmp_path / name / "log.json", flags) as log:
+            for metric in ("mrr", "calibration"):
+                log.metadata(metric, split="validation")
+            log.summary({"mrr": value, "calibration": value})
+    write_dashboard(tmp_path, tmp_path / "page.html", "mrr")
+    page = (tmp_path / "page.html").read_text()
+    assert "<th>mrr (validation)</th>" in page and "<b>0.50000</b>" in page
+    assert page.index("<b>0.50000</b>") < page.index("<td>0.25000</td>")
+    text = report([read_run(tmp_path / name) for name in "ab"], "mrr")
+    assert re.search(r"mrr \(validation\) +0.50000 \* +0.25000\n", text)
+    assert not re.search(r"calibration.*\*", text)
 
 
 def test_overview(tmp_path):
