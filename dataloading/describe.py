@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from config.command import CommandOptions, parse
 from config.flag import flag
-from dataloading.formats.open_chunk import is_readable, open_chunk
+from dataloading.formats.open_chunk import is_readable, length_faults, open_chunk
 from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE, stored_spec
-from dataloading.formats.split_tfrecords.open_records import length_faults
 from dataloading.histories.events import Events
 from dataloading.interactions.stored import length_of_lists, read_candidate_lists
 from dataloading.pipeline.chunk_reader import OpenChunk, spans_of

@@ -16,7 +16,7 @@ from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 
 OURS = Side("ours (TensorFlow)", "dlrm_training.ours")
 PEER = Side("PyTorch", "dlrm_training.peer", is_torch=True)
-POOLED_PEER = PEER._replace(name="PyTorch, memory kept", keeps_memory=True)
+POOLED_PEER = PEER.memory_kept()
 LOSS_TOLERANCE = {"float32": 1e-3, "bfloat16": 2e-2}
 TARGET_RATIO = {"float32": 1.5}  # bfloat16 is for information
 QUICK = workload.DLRMSizes(64, 4, (50, 20), 8, (16, 8), (16, 1))

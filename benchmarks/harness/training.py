@@ -67,6 +67,11 @@ class Side(NamedTuple):
     is_peer: bool = True  # the target is against it
     root: Path = ROOT  # checkout of the toolkit that trains
 
+    def memory_kept(self, is_peer: bool = False) -> "Side":
+        """Returns the side with glibc keeping freed memory, by default for information."""
+        name = f"{self.name}, memory kept"
+        return self._replace(name=name, keeps_memory=True, is_peer=is_peer)
+
 
 class Case(NamedTuple):
     """A model, data set or precision that all sides train."""
@@ -76,9 +81,8 @@ class Case(NamedTuple):
     batch_size: int  # samples of a step
     options: Mapping[str, Any]  # arguments of a side's training
     loss_tolerance: float  # relative difference of the first losses
-    # our speed relative to that of the fastest peer with the default allocator
+    # our speed relative to that of the fastest side that is a peer
     target: float | None = None
-    against_kept: bool = False  # or of the fastest peer of all
     # those of the training whose losses are compared, if they differ
     compared_options: Mapping[str, Any] | None = None
 
@@ -274,11 +278,7 @@ def run(
     )
     page.add("Training steps", *steps_table(results))
     for case, result in ((result.case, result) for result in results):
-        peers = [
-            side
-            for side in case.sides[1:]
-            if side.is_peer and (case.against_kept or not side.keeps_memory)
-        ]
+        peers = [side for side in case.sides[1:] if side.is_peer]
         ratio, peer = min((float(np.median(result.slower(side))), side.name) for side in peers)
         text = f"{case.name}: {ratio:.2f} times the samples per second of {peer}"
         target = None if args.quick else case.target

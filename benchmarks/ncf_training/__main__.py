@@ -18,7 +18,7 @@ OURS_LOW = OURS._replace(
     is_compared=False,
     is_peer=False,
 )
-POOLED = DENSE._replace(name="PyTorch, dense Adam, memory kept", keeps_memory=True)
+POOLED = DENSE.memory_kept()
 TARGET_RATIO = 1.5
 # Adam makes a step of full length of the sign of a gradient that rounding decides, and the dense
 # one moves rows that do not occur.

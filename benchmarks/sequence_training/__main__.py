@@ -11,9 +11,7 @@ from config.flag import flag
 
 OURS = Side("ours (TensorFlow)", "sequence_training.ours")
 LAZY, DENSE = training.adam_peers("sequence_training")
-POOLED = tuple(
-    side._replace(name=f"{side.name}, memory kept", keeps_memory=True) for side in (LAZY, DENSE)
-)
+POOLED = (LAZY.memory_kept(), DENSE.memory_kept())
 TARGET_RATIO = {"sim": 1.3}  # the others are for information
 # After the first step, PyTorch's dense Adam has another epsilon, and moves rows that do not occur.
 LOSS_TOLERANCE = 2e-3

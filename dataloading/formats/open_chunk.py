@@ -1,23 +1,25 @@
 """Chunks of a data set opened by their types."""
 
-import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from dataloading.formats.raw_binary import BinaryChunk
 from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE as RECORDS
-from dataloading.formats.split_tfrecords.open_records import length_faults
+from dataloading.formats.split_tfrecords.folder_format import LENGTH_FILE, read_length
+from dataloading.formats.split_tfrecords.open_records import RecordChunk
+from dataloading.formats.torch_tensor import TensorChunk
 from dataloading.pipeline.chunk_reader import OpenChunk
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
 from dataloading.spec.history_channels import has_histories
 from dataloading.spec.rules import listing
 
-# Type of a chunk -> the module whose `READER` opens it. Of `dataloading.spec.rules.CHUNK_TYPES`,
-# only histories have `ragged_binary`, and no tool reads `csv`.
-_MODULES = {
-    "split_binary": "dataloading.formats.raw_binary",
-    "torch_tensor": "dataloading.formats.torch_tensor",
-    "tfrecord": "dataloading.formats.split_tfrecords.open_records",
+# Type of a chunk -> its reader. Of `dataloading.spec.rules.CHUNK_TYPES`, only histories have
+# `ragged_binary`, and no tool reads `csv`.
+_READERS: dict[str, Callable[[FeatureSpec, str, Chunk], OpenChunk]] = {
+    "split_binary": BinaryChunk,
+    "torch_tensor": TensorChunk,
+    RECORDS: RecordChunk,
 }
-FIXED_TYPES = tuple(name for name in _MODULES if name != RECORDS)
+FIXED_TYPES = tuple(name for name in _READERS if name != RECORDS)
 # Types of the chunks of a data set by its format, a value of --dataset_type.
 TYPES_OF_FORMATS = {"tf_raw": FIXED_TYPES, "split_tfrecords": (RECORDS,)}
 
@@ -28,7 +30,7 @@ def is_readable(spec: FeatureSpec, chunk: Chunk) -> bool:
     The type `tfrecord` is that of split TFRecords, and also that of histories, whose records hold
     all features of a row: they differ in the channels of the spec.
     """
-    return chunk.type in _MODULES and not (chunk.type == RECORDS and has_histories(spec))
+    return chunk.type in _READERS and not (chunk.type == RECORDS and has_histories(spec))
 
 
 def open_chunk(spec: FeatureSpec, split: str, chunk: Chunk) -> OpenChunk:
@@ -40,9 +42,9 @@ def open_chunk(spec: FeatureSpec, split: str, chunk: Chunk) -> OpenChunk:
     if not is_readable(spec, chunk):
         raise ValueError(
             f"{spec.origin}: source_spec: split '{split}': expected chunks of the types "
-            f"{listing((*FIXED_TYPES, RECORDS))}, got {chunk.type} ({listing(chunk.files)})"
+            f"{listing(_READERS)}, got {chunk.type} ({listing(chunk.files)})"
         )
-    return importlib.import_module(_MODULES[chunk.type]).READER(spec, split, chunk)
+    return _READERS[chunk.type](spec, split, chunk)
 
 
 def open_chunks(
@@ -63,3 +65,29 @@ def open_chunks(
     for fault in length_faults(spec, split, opened):
         raise ValueError(fault)
     return opened, opened[numbers[0]].num_samples
+
+
+def length_faults(spec: FeatureSpec, split: str, opened: Mapping[int, OpenChunk]) -> Iterator[str]:
+    """Yields a message for each of these chunks (number in the split -> chunk) that lacks samples
+    or prebatches, or has too many."""
+    chunks = spec.source_spec[split]
+    first = next(iter(opened), None)
+    for index, chunk in opened.items():
+        feature = chunks[index].features[0]
+        if chunk.num_samples != opened[first].num_samples:
+            yield (
+                f"{spec.origin}: source_spec: split '{split}': feature "
+                f"'{chunks[first].features[0]}' has {opened[first].num_samples} rows and feature "
+                f"'{feature}' has {chunk.num_samples}; expected equally many. Is a file missing or "
+                "cut off?"
+            )
+        if not isinstance(chunk, RecordChunk):
+            continue
+        folder = (spec.base_directory / chunks[index].files[0]).parent.parent
+        length = read_length(folder)
+        if length not in (None, chunk.num_prebatches):
+            yield (
+                f"{folder / LENGTH_FILE} states {length} prebatches, and the files of feature "
+                f"'{feature}' have {chunk.num_prebatches}; is a file missing or cut off? Or "
+                "correct the number"
+            )

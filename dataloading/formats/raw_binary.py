@@ -57,6 +57,3 @@ class BinaryChunk:
     def locate(self, sample: int) -> tuple[str, int]:
         part = bisect.bisect_right(self._starts, sample) - 1
         return self._files[part], sample - self._starts[part]
-
-
-READER = BinaryChunk

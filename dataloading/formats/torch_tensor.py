@@ -49,6 +49,3 @@ class TensorChunk:
     def locate(self, sample: int) -> tuple[str, int]:
         part = bisect.bisect_right(self._starts, sample) - 1
         return self._files[part], sample - self._starts[part]
-
-
-READER = TensorChunk

@@ -36,7 +36,7 @@ def summary(
         f"{name}: {n:,} rows, {_rows(written, name, encoder)}" for name, n in own["rows"].items()
     ]
     channels = {name: channel for channel, names in written.channel_spec.items() for name in names}
-    rows = [row for feature in encoder.features for row in _rows_of(feature, own, encoder, seen)]
+    rows = [row for feature in encoder.features for row in _cells_of(feature, own, encoder, seen)]
     cells = [[name, channels.get(name, "-"), *texts] for name, *texts in rows]
     notes = [note for f in encoder.features if isinstance(f, IdEncoding) for note in _notes(own, f)]
     header = ["column", "channel", "values in train", "unknown", "stored as"]
@@ -66,7 +66,7 @@ def summary(
     return "\n".join([*lines, *notes])
 
 
-def _rows_of(
+def _cells_of(
     feature: FeatureEncoding, own: Mapping, encoder: Encoder, seen: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str, str]]:
     """Yields name, values, unknown ones and form of a feature, and of its indicator."""

@@ -236,8 +236,7 @@ def find_label(labels: Sequence[str], name: str) -> str | None:
 def _direction(label: str) -> int:
     """Returns 1 if higher values of a metric are better, -1 if lower ones are, 0 for others.
 
-    Metrics of an evaluation, which have a split, are such that higher values are better, also those
-    of the user, but for `_NEITHER`.
+    Of a metric with a split, also one of the user, higher values are better, but for `_NEITHER`.
     """
     name, _, split = label.removeprefix("best_").partition(" ")
     if re.fullmatch(r"log_loss|normalized_entropy|latency_\w+", name):

@@ -42,6 +42,6 @@ def test_collections(tmp_path, run_script):
         "class Cycle: pass\n"
         "cycle = Cycle(); cycle.own, garbage = cycle, weakref.ref(cycle); del cycle\n"
         "import_tensorflow()\n"
-        "print(gc.isenabled(), gc.get_freeze_count() > 1000, garbage() is None)"
+        "print(gc.isenabled(), gc.get_freeze_count() > 1000, not garbage())"
     )
     assert run_script("-c", program).stdout.split() == ["False", "True", "True", "True"]

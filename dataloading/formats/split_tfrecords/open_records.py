@@ -2,18 +2,12 @@
 
 import bisect
 import contextlib
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from dataloading.formats.records import Spool, read_records, reason_of
-from dataloading.formats.split_tfrecords.folder_format import (
-    LENGTH_FILE,
-    read_format,
-    read_length,
-)
-from dataloading.pipeline.chunk_reader import OpenChunk
+from dataloading.formats.split_tfrecords.folder_format import read_format
 from dataloading.pipeline.gather import Scattered, aligned, gather
 from dataloading.pipeline.ragged import Ragged, Samples, ranges
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
@@ -160,32 +154,3 @@ def _parse_row_splits(content) -> np.ndarray:
             if row_splits.ndim == 1 and row_splits.size:
                 return row_splits
     raise ValueError("its row splits are not a vector of int32 or int64")
-
-
-def length_faults(spec: FeatureSpec, split: str, opened: Mapping[int, OpenChunk]) -> Iterator[str]:
-    """Yields a message for each of these chunks (number in the split -> chunk) that lacks samples
-    or prebatches, or has too many."""
-    chunks = spec.source_spec[split]
-    first = next(iter(opened), None)
-    for index, chunk in opened.items():
-        feature = chunks[index].features[0]
-        if chunk.num_samples != opened[first].num_samples:
-            yield (
-                f"{spec.origin}: source_spec: split '{split}': feature "
-                f"'{chunks[first].features[0]}' has {opened[first].num_samples} rows and feature "
-                f"'{feature}' has {chunk.num_samples}; expected equally many. Is a file missing or "
-                "cut off?"
-            )
-        if not isinstance(chunk, RecordChunk):
-            continue
-        folder = (spec.base_directory / chunks[index].files[0]).parent.parent
-        length = read_length(folder)
-        if length not in (None, chunk.num_prebatches):
-            yield (
-                f"{folder / LENGTH_FILE} states {length} prebatches, and the files of feature "
-                f"'{feature}' have {chunk.num_prebatches}; is a file missing or cut off? Or "
-                "correct the number"
-            )
-
-
-READER = RecordChunk

@@ -512,20 +512,14 @@ class Fill : public OpKernel {
     OP_REQUIRES_OK(context, context->allocate_output(0, shape_, &output));
     Number* const numbers = static_cast<Number*>(output->data());
     const Number value = *static_cast<const Number*>(context->input(0).data());
-    const int64_t count = output->NumElements(), part = kPart;
     AdviseHugePages(reinterpret_cast<char*>(numbers), output->TotalBytes());
-    Threads threads(context);
-    auto fill = [=](int64_t number) {
-      std::fill_n(numbers + number * part, std::min(part, count - number * part), value);
-    };
-    Threads::Run(
-        &threads, (count + part - 1) / part,
-        [](void* argument, int64_t number) { (*static_cast<decltype(fill)*>(argument))(number); },
-        &fill);
+    constexpr int64_t kCyclesOfNumber = 1;
+    context->device()->tensorflow_cpu_worker_threads()->workers->ParallelFor(
+        output->NumElements(), kCyclesOfNumber,
+        [=](int64_t begin, int64_t end) { std::fill(numbers + begin, numbers + end, value); });
   }
 
  private:
-  static constexpr int64_t kPart = int64_t{1} << 21;
   TensorShape shape_;
 };
 
