@@ -1,7 +1,11 @@
-"""Seconds and peak memory of preparations, end to end; engines run in turn.
+"""Seconds and peak memory of preparations, end to end; engines and peers run in turn.
 
 python -m benchmarks.preparation
 python -m benchmarks.preparation --data reviews
+python -m benchmarks.preparation --data table --polars_python PYTHON
+
+The peer of `table` (`polars_table.py`) holds all rows in memory: it is the least that a user would
+write for the same files.
 """
 
 import contextlib
@@ -21,12 +25,15 @@ from typing import NamedTuple
 
 import numpy as np
 import psutil
+import pyarrow as pa
+import pyarrow.csv as pc
 
 from benchmarks.harness import result_page
 from benchmarks.harness.result_page import Page, spread
 from config.flag import flag
 
 ROOT = Path(__file__).resolve().parents[1]
+PEER = Path(__file__).with_name("polars_table.py")
 DAYS = 4  # of Criteo's logs
 _SAMPLE_S = 0.2  # between two samples of the memory
 Flags = tuple[object, ...]
@@ -77,6 +84,25 @@ def generate_reviews(path: Path, num_reviews: int) -> Flags:
     return ("--amazon_dataset_path", path)
 
 
+def generate_table(path: Path, num_rows: int) -> Flags:
+    """Writes users and items by power laws, a city, three numbers and a label."""
+    rng = np.random.default_rng(0)
+    cities = pa.array([f"city{i}" for i in range(50)])
+    users = pa.array(rng.zipf(1.2, num_rows) % 200_000).cast(pa.string())
+    columns = {
+        "user": pa.compute.binary_join_element_wise("u", users, ""),
+        "item": pa.array(rng.zipf(1.1, num_rows) % 1_000_000),
+        "city": cities.take(pa.array(rng.integers(0, 50, num_rows))),
+        "price": pa.array(rng.lognormal(3, 1, num_rows).round(2)),
+        "age": pa.array(rng.integers(18, 90, num_rows)),
+        "score": pa.array(rng.normal(0, 1, num_rows).round(4)),
+        "click": pa.array((rng.random(num_rows) < 0.3).astype(int)),
+    }
+    path.mkdir()
+    pc.write_csv(pa.table(columns), path / "table.csv")
+    return ("--input", path / "table.csv", "--label", "click", "--split", "0.8,0.1,0.1")
+
+
 DATA = {
     "criteo": Data(
         title="Preparing Criteo logs",
@@ -99,11 +125,25 @@ DATA = {
         engines=("duckdb", "nvtabular"),
         ratio=1,
     ),
+    "table": Data(
+        title="A table of your own, prepared",
+        module="preproc.transcode",
+        unit="rows",
+        generate=generate_table,
+        output_flag="--output",
+        counts=(5_000_000, 5_000_000),
+        ratio=0.625,
+    ),
 }
 
 
 def run_module(module: str, *arguments: object, root: Path = ROOT) -> PreparationRun:
-    """Runs a module of the checkout `root`.
+    """Runs a module of the checkout `root`; see `run_command`."""
+    return run_command([sys.executable, "-m", module, *arguments], root)
+
+
+def run_command(arguments: Sequence[object], root: Path = ROOT) -> PreparationRun:
+    """Runs a command in the checkout `root`.
 
     The peak memory is sampled: the kernel's own peak (`ru_maxrss`) counts the memory of the parent
     process before the command starts, too.
@@ -111,7 +151,7 @@ def run_module(module: str, *arguments: object, root: Path = ROOT) -> Preparatio
     Raises:
         RuntimeError: it fails; the message ends with its output.
     """
-    command = [sys.executable, "-m", module, *map(str, arguments)]
+    command = [*map(str, arguments)]
     with tempfile.TemporaryFile("w+") as log:
         start, peak_mib = time.perf_counter(), 0.0
         process = subprocess.Popen(command, cwd=root, stdout=log, stderr=log)
@@ -187,6 +227,7 @@ class PreparationOptions(result_page.BenchmarkOptions):
     memory_count: int | None = flag(None, "rows under the memory limit", at_least=1)
     engines: tuple[str, ...] = flag((), "the first one has the targets")
     other: Path | None = flag(None, "compare with another checkout, too")
+    polars_python: str | None = flag(None, "of --data table: Python with polars, numpy and pyarrow")
     work_dir: Path | None = flag(None, "of temporary files; default: the system's")
 
 
@@ -203,6 +244,10 @@ def measure(data: Data, args: PreparationOptions, work: Path, page: Page) -> Non
         for engine in args.engines
         for of_root, root in roots.items()
     }
+    if args.polars_python:
+        (work / "peer").mkdir()
+        script = (args.polars_python, PEER, log / "table.csv", work / "peer")
+        sides["polars"] = functools.partial(run_command, script)
     runs = in_turns(sides, args.repeats)
     page.add(f"{args.count:,} {data.unit}", *table(runs, data.unit, args.count))
     rate = args.count / median_s(runs[first])

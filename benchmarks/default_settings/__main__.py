@@ -10,6 +10,7 @@ another folder.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
@@ -73,7 +74,10 @@ def main() -> int:
     """Runs missing measurements and writes the page; returns 1 if a target is missed."""
     args = parse(SettingsOptions, None, "default_settings", str(__doc__))
     results = measure(args)
+    cells = [c for by_model in results.values() for cells in by_model.values() for c in cells]
+    commits = Counter(cell.commit for cell in cells)
     facts = [
+        f"toolkit: {', '.join(f'{name} ({count} results)' for name, count in commits.items())}",
         f"random splits of each table: {args.splits}, into 80 % train, 10 % validation and 10 % "
         "test; means over them, and standard errors of the gaps within splits",
         "training by one command without flags but paths and a seed"

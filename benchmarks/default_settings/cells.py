@@ -4,6 +4,7 @@ import csv
 import hashlib
 import json
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -15,6 +16,7 @@ import numpy as np
 from benchmarks.harness.studies import run, summary_of
 
 SIMPLE = ("logistic regression", "LightGBM")
+_ROOT = Path(__file__).resolve().parents[2]
 _FIRST_SEED = 100  # of the permutation of split 0
 
 
@@ -23,14 +25,17 @@ class Cell:
     """Result of a model on a table and split.
 
     Attributes:
-        auc: on the test rows.
+        auc, log_loss: on the test rows.
         rows: training rows.
         elapsed_s: wall time of the command that trains, start included.
+        commit: version of the toolkit.
     """
 
     auc: float
+    log_loss: float
     rows: int
     elapsed_s: float
+    commit: str
 
 
 def prepared(table: Path, split: int, work: Path) -> Path:
@@ -107,7 +112,7 @@ def measure_model(table: Path, split: int, model: str, flags: Sequence[str], wor
 
 def _cell(metrics: dict[str, Any], data: Path, elapsed_s: float) -> dict[str, Any]:
     rows = (data / "train/label.bin").stat().st_size
-    return asdict(Cell(metrics["auc"], rows, elapsed_s))
+    return asdict(Cell(metrics["auc"], metrics["log_loss"], rows, elapsed_s, commit()))
 
 
 def _kept(file: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -118,3 +123,10 @@ def _kept(file: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         file.with_suffix(".tmp").rename(file)
     kept: dict[str, Any] = json.loads(file.read_text())
     return kept
+
+
+def commit() -> str:
+    """Returns the version of the toolkit: Git's commit, with + for changes that have none."""
+    command = ("git", "describe", "--always", "--abbrev=10", "--exclude=*", "--dirty=+")
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"

@@ -1,28 +1,36 @@
-"""`benchmarks.default_settings`: splits, gaps, kept results, page."""
+"""`benchmarks.default_settings`: splits, gaps, tables, kept results."""
 
 import csv
 import itertools
 import json
+import re
 import sys
 
 import numpy as np
 import pytest
 
 from benchmarks.default_settings import __main__ as command
-from benchmarks.default_settings import cells
+from benchmarks.default_settings import cells, which_model
 from benchmarks.default_settings.cells import Cell, measure_model, measure_simple, permute
-from benchmarks.default_settings.results import Gap, better_simple, gap_of, judge
+from benchmarks.default_settings.results import (
+    Gap,
+    better_simple,
+    gap_of,
+    judge,
+    results_table,
+    seconds_table,
+)
 from benchmarks.harness.result_page import Page
 
 
-def results_of(*aucs):
-    return [Cell(auc, 8000, elapsed_s=10.0) for auc in aucs]
+def results_of(*aucs, elapsed_s=10.0):
+    return [Cell(auc, 0.5, 8000, elapsed_s, "abc") for auc in aucs]
 
 
 MODELS = {
     "logistic regression": results_of(0.80, 0.82),
     "LightGBM": results_of(0.79, 0.84),
-    "dlrm": results_of(0.81, 0.80),
+    "dlrm": results_of(0.81, 0.80, elapsed_s=21.4),
 }
 
 
@@ -31,8 +39,19 @@ def test_gap():
     assert better_simple(MODELS) == "LightGBM"
     gap = gap_of(MODELS, "dlrm")
     assert gap.mean == pytest.approx(-0.01) and gap.error == pytest.approx(0.03)
+    assert str(gap) == "-0.0100 ± 0.0300" and str(Gap(0.02, np.nan)) == "+0.0200"
+
+
+def test_tables_far_behind():
     assert Gap(-0.02, 0.005).is_behind and Gap(-0.02, np.nan).is_behind
     assert not Gap(-0.02, 0.015).is_behind and not Gap(-0.005, 0.001).is_behind
+
+
+def test_tables():
+    assert results_table({"shop": MODELS}, ["dlrm"])[2] == (
+        "| shop | 8,000 | 0.8100 | 0.8150 | 0.8050 | -0.0100 ± 0.0300 |"
+    )
+    assert seconds_table({"shop": MODELS}, ["dlrm"])[2] == "| shop | 8,000 | 21 (21) |"
 
 
 def test_verdicts():
@@ -44,12 +63,12 @@ def test_verdicts():
     assert not page.is_met and "mean gap -0.0100; target 0 or more: MISSED" in str(page)
 
 
-@pytest.mark.parametrize("header", ["label,t_,x", "label,x"])
+@pytest.mark.parametrize("header", ["label,x,t_", "label,t_,x", "label,x"])
 def test_permutation(header, tmp_path):
-    table = tmp_path / "shop.csv"
+    table, names = tmp_path / "shop.csv", header.split(",")
     values = [{"label": str(n % 2), "x": f"{n},a", "t_": "9"} for n in range(5)]
     with table.open("w", newline="") as file:
-        writer = csv.DictWriter(file, header.split(","), extrasaction="ignore")
+        writer = csv.DictWriter(file, names, extrasaction="ignore")
         writer.writeheader()
         writer.writerows(values)
     permute(table, tmp_path / "rows.csv", 1)
@@ -74,12 +93,13 @@ def commands(tmp_path, monkeypatch):
             (folder / "label.bin").write_bytes(bytes(8))
         elif "recipes.baseline" in words:
             (folder := tmp_path / flags["--output"]).mkdir()
+            metrics = {"auc": 0.7, "log_loss": 0.5}
             names = ("constant", *cells.SIMPLE)
-            models = [{"model": n, "metrics": {"auc": 0.7}, "elapsed_s": 2.0} for n in names]
+            models = [{"model": n, "metrics": metrics, "elapsed_s": 2.0} for n in names]
             (folder / "baseline.json").write_text(json.dumps({"models": models}))
         else:
             (folder := tmp_path / flags["--run_dir"]).mkdir(parents=True)
-            entry = {"step": [], "data": {"auc": 0.8}}
+            entry = {"step": [], "data": {"auc": 0.8, "log_loss": 0.4}}
             (folder / "log.json").write_text(f"DLLL {json.dumps(entry)}\n")
 
     monkeypatch.setattr(cells, "run", run)
@@ -97,9 +117,12 @@ def test_kept_results(commands, tmp_path):
     assert ours.auc == members.auc == 0.8 and ours.rows == 8
     programs = [words[1] if words[0] == "-m" else words[0] for words in commands]
     assert programs == ["preproc.transcode", "recipes.baseline", *["dlrm.py"] * 4]
-    assert {word for word in commands[2] if word.startswith("--")} == {
+    train = commands[2]
+    assert train[1:3] == ["--dataset_path", str(work / "shop/0/data")] and "--seed" in train
+    assert {word for word in train if word.startswith("--")} == {
         *("--dataset_path", "--seed", "--run_dir", "--save_checkpoint_path"),
     }
+    assert commands[4][3:5] == ["--members", "4"]
 
 
 def test_page(commands, tmp_path, monkeypatch):
@@ -107,4 +130,29 @@ def test_page(commands, tmp_path, monkeypatch):
     words = ["default_settings", *flags, "--splits", 2, "--models", "dlrm", "--out", out]
     monkeypatch.setattr(sys, "argv", list(map(str, words)))
     assert command.main() == 0
-    assert "| shop | 8 | 0.7000 | 0.7000 | 0.8000 | +0.1000 ± 0.0000 |" in out.read_text()
+    text = out.read_text()
+    assert "| shop | 8 | 0.7000 | 0.7000 | 0.8000 | +0.1000 ± 0.0000 |" in text
+    page = tmp_path / "which_model.md"
+    page.write_text("a\n\n<!-- results: old.md -->\nold\n<!-- end of results -->\n\nb\n")
+    which_model.rewrite(out, page)
+    new = page.read_text()
+    assert new.startswith("a\n\n<!-- results: page.md -->\n| table |") and new.endswith(
+        "-->\n\nb\n"
+    )
+    assert "ahead on 1 of 1 tables" in new and "old" not in new
+    which_model.rewrite(out, page)
+    assert page.read_text() == new
+
+
+def test_table_of_the_documentation(root):
+    """The page agrees with its results page, by which `which_model.rewrite` replaces the table."""
+    text = which_model.PAGE.read_text()
+    name = re.search(r"<!-- results: (\S+) -->", text)[1]
+    assert which_model.block(root / "benchmarks/results" / name) in text
+    assert f"](../../benchmarks/results/{name})" in text
+
+
+def test_unknown_table(tmp_path):
+    (tmp_path / "shop.csv").touch()
+    with pytest.raises(SystemExit, match=r"expected bank \(.csv\), got shop"):
+        command.tables_of(tmp_path, ["bank"])
