@@ -10,8 +10,9 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 
-import config as configuration
+from config.command_line import parse
 from config.family import Definition
+from config.help import usage
 from config.recipe_choice import recipe_of
 from recipes.execution import execute
 from recipes.from_flags import load_feature_spec, report_plan
@@ -39,7 +40,7 @@ def run(definition: Definition, doc: str, argv: Sequence[str] | None = None) -> 
         return exit_status(functools.partial(_print_help, definition, doc, argv))
     prepare_tensorflow()  # and, by the log level, TensorFlow's traces of errors reported here
     try:
-        config = configuration.parse(argv, definition)
+        config = parse(argv, definition)
         if config.distribution.plan_only:
             if not definition.has_plan:
                 raise ValueError(f"--plan_only: the recipe {definition.name} has no plan")
@@ -61,10 +62,10 @@ def _print_help(definition: Definition, doc: str, argv: Sequence[str]) -> None:
     names = {"dataset_path", *(a for a, to in definition.aliases.items() if to == "dataset_path")}
     config = None
     if names & {word.lstrip("-").partition("=")[0].replace("-", "_") for word in rest}:
-        config = configuration.parse(rest, definition)
+        config = parse(rest, definition)
         config = with_preset(config, load_feature_spec(config))
     print(doc.strip())
-    print(configuration.usage(definition, "--helpfull" in argv, config))
+    print(usage(definition, "--helpfull" in argv, config))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -19,8 +19,8 @@ import numpy as np
 from distributed_embeddings.collectives.launch import launched
 from numpy.typing import NDArray
 
-import config as configuration
-from config import Config
+from config.command_line import parse
+from config.config import Config
 from config.family import Definition
 from recipes.execution import execute
 from recipes.registry import definition_of
@@ -159,7 +159,7 @@ def _parse(definition: Definition, mode: str, flags: dict[str, Any]) -> Config:
         )
     arguments = [_argument(name, value) for name, value in flags.items() if value is not None]
     argv = [definition.name, f"--mode={mode}", *arguments]
-    config = configuration.parse(argv, definition)
+    config = parse(argv, definition)
     if config.distribution.plan_only:
         raise ValueError(
             f"--plan_only is of the command line: run python {definition.name}.py --plan_only, or "

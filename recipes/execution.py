@@ -12,7 +12,7 @@ from typing import Any
 from distributed_embeddings.collectives import World
 from distributed_embeddings.collectives.launch import launched
 
-from config import Config, flags_with
+from config.config import Config, flags_with
 from dataloading.spec.feature_spec import FeatureSpec
 from recipes.from_flags import load_feature_spec
 from recipes.preset_choice import with_preset

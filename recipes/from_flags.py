@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from distributed_embeddings.collectives import World
 
-from config import Config, is_drawn_from_flags
+from config.config import Config
+from config.sections.data import is_drawn_from_flags
 from config.sections.optimizer import OPTIMIZERS
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.feature_spec import FeatureSpec

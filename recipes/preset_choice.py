@@ -2,8 +2,9 @@
 
 import functools
 
-from config import Config, presets
+from config import presets
 from config.checkpoint_flags import shape_flags
+from config.config import Config
 from dataloading.row_count import count_training_samples
 from dataloading.spec.feature_spec import FeatureSpec
 from runtime.checkpoint import Index

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
     from distributed_embeddings.collectives import World
 
-    from config import Config
+    from config.config import Config
     from dataloading.interactions.candidates import CandidateDataset
     from dataloading.interactions.drawn_pairs import DrawnPairs
     from dataloading.interactions.sampled import SampledInteractions

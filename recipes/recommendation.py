@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from config import Config
+from config.config import Config
 from config.sections.recommendation import ALL_USERS
 from dataloading.spec.rules import listing
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from config import Config
+from config.config import Config
 from recipes.baseline.after_training import compare_after_training
 from recipes.registry import path_of
 from runtime.cluster import launcher

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from config import Config
+from config.config import Config
 from config.presets import Selection
 from dataloading.spec.feature_spec import VALIDATION, FeatureSpec
 

@@ -79,7 +79,7 @@ def float16_on_a_cpu(monkeypatch):
 
     A dynamic loss scale starts so high that it overflows, and grows again after 3 steps.
     """
-    from config import read_loss_scale
+    from config.sections.device import read_loss_scale
     from nn.train import loss_scale
     from training import device_setup
 

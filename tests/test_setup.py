@@ -287,7 +287,9 @@ def test_op_without_a_tool(root, clone, tools, missing, has_wheel):
     done = make(clone, "setup", "HOROVOD=no", "ENGINES=no", path=str(tools))
     assert done.returncode == 0, done.stderr
     *notes, end = done.stdout.splitlines()
-    assert [note.partition(",")[0] for note in notes] == [f"op: no {missing} found"] * (not has_wheel)
+    assert [note.partition(",")[0] for note in notes] == [f"op: no {missing} found"] * (
+        not has_wheel
+    )
     assert end.startswith("setup: done") and done.stderr == ""
     assert (clone / ".venv/op").exists() == has_wheel, "looked for again by the next make"
     done = make(clone, "setup", "HOROVOD=no", "ENGINES=no", "CUDA=1", path=str(tools))

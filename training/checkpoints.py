@@ -7,8 +7,8 @@ from typing import Any
 
 from distributed_embeddings.collectives import World
 
-from config import Config
 from config.checkpoint_flags import adopt_flags, adopt_original, resume_flags
+from config.config import Config
 from dataloading.keys.growth import Growth
 from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec

@@ -2,7 +2,7 @@
 
 import os
 
-from config import DeviceConfig, read_loss_scale
+from config.sections.device import DeviceConfig, read_loss_scale
 from runtime.hardware.device import Device, available_cores
 from runtime.hardware.gpu import identify
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import platform
 from typing import Any
 
-from config import Config, presets
+from config import presets
+from config.config import Config
 from config.sections.run import MLPERF
 from runtime.cluster.distributed import run_on_all_ranks
 from runtime.logs.mlperf import MLPerfLog

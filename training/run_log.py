@@ -7,7 +7,8 @@ from typing import Any
 
 from distributed_embeddings.collectives import World
 
-from config import Config, flag_file
+from config import flag_file
+from config.config import Config
 from config.sections import original
 from dataloading.spec import data_checks
 from recipes.recipe import Recipe

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from config import Config
+from config.config import Config
 from recipes.recipe import Dataset, Goal
 from runtime.checkpoint.policy import CheckpointPolicy
 from runtime.logs.run_logger import RunLogger

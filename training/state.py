@@ -10,7 +10,7 @@ from typing import Any
 
 from distributed_embeddings.collectives import World
 
-from config import Config
+from config.config import Config
 from dataloading.spec import data_checks
 from dataloading.spec.feature_spec import FeatureSpec
 from nn.metrics.plausibility import LEAK

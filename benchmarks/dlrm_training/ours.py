@@ -7,10 +7,10 @@ from pathlib import Path
 
 from distributed_embeddings.collectives import World
 
-import config as configuration
 from benchmarks.dlrm_training import workload
 from benchmarks.harness.tensorflow_training import RecipeTraining, starting
 from benchmarks.harness.worker import Started, load_sizes
+from config.config import Config
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 from recipes.registry import DLRM
 from training import device_setup
@@ -19,7 +19,7 @@ from training import device_setup
 def make(folder: Path, threads: int, **flags) -> RecipeTraining:
     """The recipe in training, with its flags except those that the benchmark needs."""
     sizes = load_sizes(folder, workload.DLRMSizes)
-    config = configuration.Config(DLRM).replace(
+    config = Config(DLRM).replace(
         dataset_path=str(folder / "rows"),
         batch_size=sizes.batch_size,
         valid_batch_size=sizes.batch_size,

@@ -6,10 +6,10 @@ from pathlib import Path
 import tensorflow as tf
 from distributed_embeddings.layers.embedding import Embedding
 
-import config as configuration
 from benchmarks.embedding_bag import workload
 from benchmarks.harness.tensorflow_training import RecipeTraining, batches_of, recipe_side
 from benchmarks.harness.worker import Started
+from config.sections.optimizer import OptimizerConfig
 from nn.embedding_model import EmbeddingModel, ModelOptions
 from nn.optim.optimizers import create_optimizers
 from nn.train.trainer import Trainer
@@ -48,7 +48,7 @@ class BagTraining(RecipeTraining):
         accumulator: float = 0.0,
     ):
         model = BagModel(sizes, layout)
-        options = configuration.OptimizerConfig(
+        options = OptimizerConfig(
             optimizer="sgd",
             embedding_optimizer=optimizer,
             learning_rate=workload.LEARNING_RATE,

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-import config as configuration
 from benchmarks.harness.worker import Started, load
+from config.sections.device import DeviceConfig
+from config.sections.optimizer import OptimizerConfig
 from nn.embedding_model import EmbeddingModel
 from nn.train.trainer import Trainer
 from training import device_setup
@@ -46,9 +47,9 @@ def batches_of(batch, batch_size: int) -> Iterator:
     return iter(tf.data.Dataset.from_tensor_slices(by_batch).repeat())
 
 
-def adam(learning_rate: float, **options) -> configuration.OptimizerConfig:
+def adam(learning_rate: float, **options) -> OptimizerConfig:
     """Adam without a schedule."""
-    return configuration.OptimizerConfig(
+    return OptimizerConfig(
         optimizer="adam", learning_rate=learning_rate, warmup_steps=0, decay_steps=0, **options
     )
 
@@ -69,9 +70,7 @@ def recipe_side(
 ) -> Started:
     """A side of trainings `make(rows, sizes, **options)`."""
     device_setup.set_up(
-        configuration.DeviceConfig(
-            cpu=True, intra_op_parallelism=threads, inter_op_parallelism=threads
-        )
+        DeviceConfig(cpu=True, intra_op_parallelism=threads, inter_op_parallelism=threads)
     )
     rows, sizes = load(folder, rows_kind, sizes_kind)
     return starting(folder, lambda **options: make(rows, sizes, **options))

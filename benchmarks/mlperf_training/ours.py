@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
-import config as configuration
 from benchmarks.harness.tensorflow_training import RecipeTraining, batches_of, recipe_side
 from benchmarks.harness.worker import Started
 from benchmarks.mlperf_training import workload
 from benchmarks.mlperf_training.workload import Rows, Sizes
+from config.sections.optimizer import OptimizerConfig
 from dataloading.pipeline.batch import Batch, Inputs
 from nn.ctr.model import CTRModel
 from nn.ctr.sizes import CTRConfig
@@ -42,7 +42,7 @@ class RankingTraining(RecipeTraining):
             cross_layer_projection_dim=sizes.cross_rank,
         )
         model = CTRModel(shape, seed=1, dtype=Device("CPU", precision, 1.0).policy)
-        options = configuration.OptimizerConfig(
+        options = OptimizerConfig(
             optimizer=optimizer,
             learning_rate=learning_rate,
             epsilon=workload.EPSILON,

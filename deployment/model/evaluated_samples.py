@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from config import Config
+from config.config import Config
 from deployment.model.trained_model import TrainedModel, open_checkpoint
 from deployment.request_options import RequestOptions
 from recipes.from_flags import load_feature_spec

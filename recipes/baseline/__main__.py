@@ -12,9 +12,9 @@ from dataclasses import MISSING, dataclass
 from importlib import import_module
 from pathlib import Path
 
-import config as configuration
-from config import Config
+from config import command_line
 from config.command import CommandOptions, parse
+from config.config import Config
 from config.family import Definition
 from config.flag import flag, recipe_flag
 from dataloading.formats.split_tfrecords.folder_format import stored_spec
@@ -126,7 +126,7 @@ def compare(
 
 def _default_flags(definition: Definition, spec: FeatureSpec) -> Config:
     argv = [definition.name, f"--dataset_path={spec.base_directory}"]
-    return configuration.parse(argv, definition)
+    return command_line.parse(argv, definition)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from config import Config
+from config.config import Config
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.feature_spec import FeatureSpec
 from recipes.baseline.after_training import check_packages

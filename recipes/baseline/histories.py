@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from config import Config
+from config.config import Config
 from dataloading.histories.dataset import blocks, count_samples
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TRAIN, FeatureSpec
 from dataloading.spec.history_channels import TARGET_CHANNEL, num_ids

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from config import Config
+from config.config import Config
 from dataloading.interactions.candidates import evaluated_lists
 from dataloading.interactions.stored import CandidateArrays, count_of_items
 from dataloading.spec.feature_spec import FeatureSpec

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed_embeddings.collectives import World
 
-from config import Config
+from config.config import Config
 from dataloading.interactions.candidate_rules import list_length_key
 from dataloading.interactions.stored import count_of_items
 from dataloading.spec import feature_spec as fs

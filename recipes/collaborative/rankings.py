@@ -8,7 +8,7 @@ import numpy as np
 from distributed_embeddings.collectives import World
 from numpy.typing import NDArray
 
-from config import Config
+from config.config import Config
 from config.sections.recommendation import NONE, TRAIN
 from dataloading.interactions.stored import positive_keys, touched_keys
 from dataloading.spec import feature_spec as fs

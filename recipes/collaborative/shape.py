@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from distributed_embeddings.collectives import World
 
-from config import Config
+from config.config import Config
 from dataloading.spec import feature_spec as fs
 from nn.ncf.sizes import NCFConfig, embedding_tables
 from recipes import from_flags

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed_embeddings.collectives import World
 
-from config import Config
+from config.config import Config
 from dataloading.spec import feature_spec as fs
 from recipes import from_flags
 from recipes.ranking.data import (

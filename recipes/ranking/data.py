@@ -11,7 +11,7 @@ from typing import Any
 
 from distributed_embeddings.collectives import World
 
-from config import Config
+from config.config import Config
 from dataloading.row_count import count_training_samples
 from dataloading.spec import feature_spec as fs
 from recipes import from_flags

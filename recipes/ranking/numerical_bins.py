@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from config import Config
+from config.config import Config
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.data_set_files import ENCODER_FOLDER
 

@@ -4,9 +4,10 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-from config import criteo_multi_hot, flag_file, is_drawn_from_flags
+from config import criteo_multi_hot, flag_file
 from config.command_line import read_flags
 from config.presets import Selection
+from config.sections.data import is_drawn_from_flags
 from config.sections.optimizer import OPTIMIZERS
 from recipes import small_preset
 from recipes.small_preset import FEW_SAMPLES, PATIENCE, choose_schedule, power_of_two

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from distributed_embeddings.collectives import World
 
-from config import Config, parse_embedding_dims
+from config.config import Config
+from config.sections.model import parse_embedding_dims
 from dataloading.spec import feature_spec as fs
 from nn.ctr.sizes import CTRConfig, embedding_tables
 from recipes import from_flags

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from config import Config
+from config.config import Config
 from dataloading.spec.feature_spec import VALIDATION, FeatureSpec
 from recipes.from_flags import evaluation_split
 from recipes.preset_choice import with_preset

@@ -14,8 +14,8 @@ from typing import Any
 
 from distributed_embeddings.collectives.launch import launched
 
-import config as configuration
-from config import Config
+from config.command_line import parse
+from config.config import Config
 from config.family import Definition
 from config.flag import mask_passwords
 from config.flag_file import argument
@@ -76,7 +76,7 @@ class Search:
     def config(self, *arguments: str) -> Config:
         """Returns the flags of a trial with further arguments."""
         argv = [self.definition.name, *self.arguments_of(arguments)]
-        return configuration.parse(argv, self.definition)
+        return parse(argv, self.definition)
 
     def arguments_of(self, arguments: Sequence[str]) -> list[str]:
         """Returns the flags of a trial with further arguments, as on a command line."""

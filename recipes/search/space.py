@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from config import flag_types
+from config.config import flag_types
 from config.family import Definition
 
 SYNTAX = "FLAG=log:LOW..HIGH, FLAG=float:LOW..HIGH, FLAG=int:LOW..HIGH or FLAG=choice:A,B,..."

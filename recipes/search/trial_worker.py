@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import config as configuration
+from config.command_line import parse
 from recipes.execution import execute
 from recipes.registry import definition_of
 from runtime.files.disk import no_follow
@@ -58,7 +58,7 @@ def _train(
     ):
         try:
             argv = [definition.name, *arguments, f"--run_dir={run_dir}"]
-            config = configuration.parse(argv, definition)
+            config = parse(argv, definition)
             execute(config, catches_signals=False, on_evaluation=report)
         except _TrialStopped:
             return STOPPED, None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed_embeddings.collectives import World
 
-from config import Config
+from config.config import Config
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.history_channels import (
     POSITIVE_CHANNEL,

@@ -9,7 +9,7 @@ import tensorflow as tf
 from distributed_embeddings.collectives import World
 from numpy.typing import NDArray
 
-from config import Config
+from config.config import Config
 from config.sections.recommendation import NONE, TRAIN
 from dataloading.histories.catalogue import (
     Catalogue,

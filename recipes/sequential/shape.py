@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from distributed_embeddings.collectives import World
 
-from config import Config, OptimizerConfig
+from config.config import Config
+from config.sections.optimizer import OptimizerConfig
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.history_channels import num_ids, sequence_channels
 from nn.sequence.sizes import SequenceModelConfig, embedding_tables, hotnesses

@@ -3,12 +3,13 @@ import re
 
 import pytest
 
-from config import Config, flags_with, parse, parse_embedding_dims, usage
 from config.checkpoint_flags import resume_flags
-from config.config import fields_of
+from config.command_line import parse
+from config.config import Config, fields_of, flags_with
 from config.family import Definition
 from config.flag import FIXED, OWN, rules_of
-from config.help import WIDTH
+from config.help import WIDTH, usage
+from config.sections.model import parse_embedding_dims
 from recipes.ranking.family import RANKING
 from recipes.registry import BY_NAME, DCNV2, DLRM, NCF, SIM
 from recipes.sequential.family import SEQUENTIAL

@@ -8,7 +8,8 @@ import dcnv2
 import dlrm
 import ncf
 import sim
-from config import flag_file, parse, presets
+from config import flag_file, presets
+from config.command_line import parse
 from config.recipe_choice import recipe_of
 from recipes.registry import BY_NAME, NCF
 from tests import sequence_data, tastes

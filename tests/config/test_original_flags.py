@@ -5,8 +5,7 @@ import re
 import pytest
 
 import main as entry
-from config import parse
-from config.command_line import flag_names
+from config.command_line import flag_names, parse
 from config.recipe_choice import recipe_of
 from config.sections import original
 from recipes.registry import BY_NAME

@@ -2,10 +2,11 @@
 
 import pytest
 
-import config as configuration
 import dcnv2
 import dlrm
-from config import parse, presets
+from config import presets
+from config.command_line import parse
+from config.help import usage
 from config.sections.optimizer import check_weight_decay
 from dataloading import transcribe
 from dataloading.row_count import count_training_samples
@@ -379,7 +380,7 @@ def test_usage(recipe):
         set_by_small |= {"negative_exponent"}  # of many interactions
     described = set(BY_NAME[recipe].family.small)
     assert described == set_by_small
-    text = " ".join(configuration.usage(BY_NAME[recipe], full=True).split())
+    text = " ".join(usage(BY_NAME[recipe], full=True).split())
     assert text.count("; terabyte: ") == len(described)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-import config as configuration
+from config.command_line import parse
 from dataloading.formats.sequence_tfrecord.writer import sequence_spec
 from dataloading.pipeline.batch import Inputs, InteractionInputs, SequenceInputs
 from dataloading.spec.feature_spec import FeatureSpec
@@ -78,7 +78,7 @@ def ranking(folder: Path, tables=3, num_numerical=2, **sizes):
         },
     )
     cross = shape.interaction == "cross"
-    config = configuration.parse(COMMAND_LINE, DCNV2 if cross else DLRM)
+    config = parse(COMMAND_LINE, DCNV2 if cross else DLRM)
     edges = [[-1, 0, 0.5, 2], [0, 1]] if shape.num_bins else None
     return _saved(folder, CTRModel(shape, edges=edges), config, spec, shape)
 
@@ -110,7 +110,7 @@ def sequence(folder: Path, length=LENGTH, **sizes):
             **sizes,
         }
     )
-    config = configuration.parse(COMMAND_LINE, SIM)
+    config = parse(COMMAND_LINE, SIM)
     return _saved(folder, SequenceModel(shape), config, spec, shape)
 
 
@@ -125,7 +125,7 @@ def interaction(folder: Path, **sizes):
         "channel_spec": {"user": ["user"], "item": ["item"]},
     }
     shape = NCFConfig(num_users=11, num_items=13, factors=4, layers=(8, 6, 5), **sizes)
-    config = configuration.parse(COMMAND_LINE, NCF)
+    config = parse(COMMAND_LINE, NCF)
     spec = FeatureSpec.from_dict(content, folder)
     return _saved(folder, NCFModel(shape), config, spec, shape)
 

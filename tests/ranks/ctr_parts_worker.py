@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from distributed_embeddings.collectives import World
 
-import config as configuration
+from config.config import Config
 from dataloading.pipeline.batch import Batch
 from dataloading.pipeline.shuffle import share_of_rank
 from dataloading.synthetic.rows import synthetic_spec
@@ -44,7 +44,7 @@ def train(world: World, plan: str, model: str, optimizer: str) -> dict[str, np.n
     """Returns losses, weights and scores after some compiled steps, the same on every rank."""
     flags = dict(MODELS[model])
     num_numerical = flags.pop("num_numerical", 2)
-    config = configuration.Config(DLRM).replace(
+    config = Config(DLRM).replace(
         dataset_type="synthetic",
         bottom_mlp_dims=(6, 4),
         top_mlp_dims=(5, 1),

@@ -19,7 +19,7 @@ from distributed_embeddings.layers.embedding import Embedding
 from distributed_embeddings.layers.weights import TableUniform
 from distributed_embeddings.merlin.distributed_embedding import DistributedEmbedding
 
-import config as configuration
+from config.sections.optimizer import OptimizerConfig
 from dataloading.pipeline.batch import Batch
 from dataloading.pipeline.shuffle import share_of_rank
 from nn.layers.fully_connected import MLP
@@ -205,7 +205,7 @@ def train(world, scenario: Scenario) -> dict[str, np.ndarray]:
     tf.config.run_functions_eagerly(not scenario.compiled)
     model = Model(world, scenario)
     dense, sparse, rate = OPTIMIZERS[scenario.optimizer]
-    options = configuration.OptimizerConfig(
+    options = OptimizerConfig(
         optimizer=dense,
         embedding_optimizer=sparse,
         learning_rate=rate,

@@ -29,7 +29,7 @@ from distributed_embeddings.planner.traffic import (
 )
 from embedding_testing.plans import plan_of
 
-import config as configuration
+from config.sections.optimizer import OptimizerConfig
 from nn.optim.optimizers import create_optimizers
 from nn.train.trainer import Trainer
 from runtime.cluster import distributed
@@ -255,7 +255,7 @@ def run(scenario: Scenario) -> dict:
     plan = make_plan(world, scenario)
     drawn = draw(plan, scenario)
     model = Model(world, scenario, plan)
-    options = configuration.OptimizerConfig(
+    options = OptimizerConfig(
         optimizer="sgd", embedding_optimizer=scenario.optimizer, warmup_steps=0, decay_steps=0
     )
     tables = model.embedding

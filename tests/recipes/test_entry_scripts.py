@@ -14,8 +14,9 @@ from distributed_embeddings.collectives import World
 import dcnv2
 import dlrm
 import main as entry
-from config import parse, usage
 from config.checkpoint_flags import adopt_flags, resume_flags
+from config.command_line import parse
+from config.help import usage
 from dataloading.formats import torch_tensor
 from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.spec.feature_spec import FeatureSpec

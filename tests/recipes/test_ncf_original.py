@@ -9,7 +9,7 @@ import yaml
 
 import main as entry
 import ncf
-from config import parse
+from config.command_line import parse
 from dataloading import describe
 from dataloading.formats.torch_tensor import TensorChunk
 from dataloading.pipeline.gather import Scattered

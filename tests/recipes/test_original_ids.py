@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from config import parse
+from config.command_line import parse
 from dataloading.pipeline.batch import Inputs
 from dataloading.spec.feature_spec import FeatureSpec
 from recipes import from_flags

@@ -201,7 +201,7 @@ def test_lazy_adam(records, tmp_path):
     """Optimizers of dense weights and tables: adam moves all rows, and the decay is independent."""
     from distributed_embeddings.collectives import World
 
-    from config import parse
+    from config.command_line import parse
     from dataloading.spec.feature_spec import FeatureSpec
     from recipes.registry import SIM
     from training import device_setup

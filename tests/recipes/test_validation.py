@@ -4,7 +4,7 @@ import pytest
 
 import dcnv2
 import dlrm
-from config import parse
+from config.command_line import parse
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import write_dataset
 from dataloading.synthetic.rows import synthetic_spec

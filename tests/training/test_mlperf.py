@@ -11,7 +11,8 @@ from distributed_embeddings.collectives import World
 from mlperf_logging.compliance_checker import mlp_compliance
 
 import dcnv2
-from config import parse, presets
+from config import presets
+from config.command_line import parse
 from recipes.recipe import Goal
 from recipes.registry import DCNV2
 from runtime.hardware.device import Device

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-import config as configuration
 import main as entry
+from config.command_line import parse
 from dataloading.spec.feature_spec import FeatureSpec
 from recipes.from_flags import load_feature_spec
 from recipes.registry import DLRM
@@ -59,7 +59,7 @@ def test_wrong_paths_without_tensorflow(tiny, tmp_path, run_script):
 def test_data_set_in_folder_of_nvidia(tiny, tmp_path):
     """NVIDIA's preparation of 2022 writes to binary_dataset; its commands name the folder above."""
     (tmp_path / "binary_dataset").symlink_to(tiny)
-    config = configuration.parse(["dlrm.py", f"--dataset_path={tmp_path}"], DLRM)
+    config = parse(["dlrm.py", f"--dataset_path={tmp_path}"], DLRM)
     assert load_feature_spec(config) == FeatureSpec.from_yaml(tiny / "feature_spec.yaml")
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from distributed_embeddings.collectives import World
 
-from config import parse
+from config.command_line import parse
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from dataloading.transcribe import main as transcribe

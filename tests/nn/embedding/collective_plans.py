@@ -16,7 +16,7 @@ from embedding_testing.traced_ranks import (
     set_up,
 )
 
-import config as configuration
+from config.sections.optimizer import OptimizerConfig
 from dataloading.pipeline.batch import Batch, Inputs, RaggedIds
 from nn.metrics.evaluator import Scorer
 from nn.metrics.predictor import predict
@@ -196,7 +196,7 @@ def loss_of(model, batch):
 
 
 def trainer_step(case: Case, world, model: Model):
-    options = configuration.OptimizerConfig(
+    options = OptimizerConfig(
         optimizer="sgd",
         embedding_optimizer=case.optimizer,
         weight_decay=case.weight_decay,

@@ -16,7 +16,7 @@ from embedding_testing.random_plans import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import config as configuration
+from config.config import Config
 from dataloading.generate_feature_spec import VARIANTS
 from dataloading.synthetic.rows import synthetic_spec
 from recipes.from_flags import make_plan
@@ -31,7 +31,7 @@ def published(ranks, memory, *, dim=128, recipe="dlrm", variant="criteo_t0_synth
     """The plan of a published model without any flag of the plan, and the seconds that it took."""
     if recipe == "dcnv2":
         flags = {"interaction": "cross", "optimizer": "adam", **flags}
-    config = configuration.Config(DLRM).replace(
+    config = Config(DLRM).replace(
         dataset_type="synthetic", embedding_dim=str(dim), bottom_mlp_dims=(512, 256, dim), **flags
     )
     started = time.process_time()

@@ -16,7 +16,7 @@ from distributed_embeddings.planner.traffic import (
 from distributed_embeddings.planner.types import WHOLE_TABLE_ELEMENTS
 from embedding_testing.plans import plan_of
 
-import config as configuration
+from config.config import Config
 from dataloading.synthetic.rows import synthetic_spec
 from recipes.ranking import shape as ranking
 from recipes.registry import DLRM
@@ -168,7 +168,7 @@ def test_number_of_dense_weights(flags):
 
     flags = dict(flags)
     rows, num_numerical = flags.pop("cardinalities", [9, 7, 5]), flags.pop("num_numerical", 3)
-    config = configuration.Config(DLRM).replace(
+    config = Config(DLRM).replace(
         dataset_type="synthetic",
         embedding_dim="4",
         bottom_mlp_dims=(6, 4),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import config as configuration
+from config.sections.optimizer import OptimizerConfig
 from nn.ctr.model import CTRModel
 from nn.ctr.sizes import CTRConfig, embedding_tables
 from nn.train.losses import click_loss
@@ -137,7 +137,7 @@ def test_dropout_that_resumes():
     second.steps_seen.assign(2)
     assert float(click_loss(second, batch)[0]) == losses[2]
     np.testing.assert_array_equal(first(batch.inputs), first(batch.inputs))
-    flags = configuration.OptimizerConfig()
+    flags = OptimizerConfig()
     names = {w.name for w in first.optimizer_weights(first.create_optimizers(flags))}
     assert "dropout/steps_seen" in names
     without = model_of(shape())

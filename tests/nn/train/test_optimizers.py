@@ -3,8 +3,7 @@ import pytest
 import tensorflow as tf
 from distributed_embeddings.exchange.gradients import sum_duplicates
 
-from config import OptimizerConfig
-from config.sections.optimizer import OPTIMIZERS
+from config.sections.optimizer import OPTIMIZERS, OptimizerConfig
 from nn.optim import optimizers
 
 LR = 0.5

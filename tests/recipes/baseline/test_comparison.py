@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
-import config as configuration
+from config.command_line import parse
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import write_dataset
 from dataloading.synthetic.rows import synthetic_spec
@@ -96,7 +96,7 @@ def test_refused_flags(flags, message, data_set):
     flags = {"dataset_path": data_set, "save_checkpoint_path": "model", **flags}
     names = [f"--{name}={value}" for name, value in flags.items() if value]
     with pytest.raises(ValueError, match=message):
-        configuration.parse(["dlrm", "--baseline", *names], DLRM)
+        parse(["dlrm", "--baseline", *names], DLRM)
 
 
 def test_labels_of_one_class(tmp_path, capsys):

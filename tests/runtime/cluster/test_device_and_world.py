@@ -10,7 +10,7 @@ from distributed_embeddings.collectives import CollectiveError, World
 from distributed_embeddings.collectives import world as world_module
 from distributed_embeddings.seeds import derive_seed
 
-from config import DeviceConfig
+from config.sections.device import DeviceConfig
 from runtime.cluster import distributed, launcher
 from runtime.cluster.failure.connection import AbsentRanks
 from runtime.hardware import device
