@@ -356,16 +356,6 @@ def test_frozen_tables():
     assert len(model.dense_variables) == len(a_model(NEUMF).dense_variables)
 
 
-def test_sizes_by_hand():
-    config = NCFConfig(NEUMF, 10, 20)
-    assert embedding_tables(config) == [
-        ("mf_user", 10, 64),
-        ("mf_item", 20, 64),
-        ("mlp_user", 10, 128),
-        ("mlp_item", 20, 128),
-    ]
-
-
 @pytest.mark.parametrize(
     "placement",
     [

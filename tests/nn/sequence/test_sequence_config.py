@@ -1,17 +1,7 @@
 import pytest
 
-from nn.sequence.sizes import SequenceModelConfig, embedding_tables, hotnesses
+from nn.sequence.sizes import embedding_tables, hotnesses
 from tests.nn.sequence.sequence_rows import a_config
-
-
-def test_defaults_of_original():
-    config = SequenceModelConfig("sim", ("user_id",), (5,), ("item", "cat"), (7, 3))
-    assert config.embedding_dim == 16
-    assert (config.history_length, config.long_seq_length, config.top_k) == (100, 90, 50)
-    assert config.stage_one_mlp_dims == (200,)
-    assert config.stage_two_mlp_dims == (200, 80)
-    assert config.aux_mlp_dims == (100, 50)
-    assert (config.gsu, config.attention, config.dropout_rate) == ("soft", "dot", 0.0)
 
 
 @pytest.mark.parametrize(

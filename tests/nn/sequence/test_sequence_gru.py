@@ -84,17 +84,6 @@ def test_states_of_reference_loop(kind, batch):
     np.testing.assert_allclose(case(), case.expected(*case.arguments), rtol=1e-12)
 
 
-def test_one_step_by_hand():
-    layer = AUGRU(1, seed=0, name="augru", dtype="float64")
-    layer.build([None, 2, 1])
-    # u = sigmoid(0) = 1/2 and r = sigmoid(0) = 1/2; c = tanh(x + r h).
-    layer.set_weights([np.array([[0.0, 0.0, 1.0]])] * 2 + [np.zeros(3)])
-    x, attention = tf.constant([[[1.0], [0.5]]], tf.float64), tf.constant([[1.0, 0.5]])
-    first = 0.5 * np.tanh(1.0)
-    second = 0.75 * first + 0.25 * np.tanh(0.5 + 0.5 * first)
-    np.testing.assert_allclose(layer(x, attention, tf.constant([[True, True]])), [[second]])
-
-
 @pytest.mark.parametrize("kind", LAYERS)
 def test_numeric_gradients(kind):
     case, step = Case(kind), 1e-6
@@ -114,27 +103,6 @@ def test_numeric_gradients(kind):
         np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-9)
         if number < 2:
             assert not actual[~case.mask].any()  # exactly: padded steps have no gradient
-
-
-@pytest.mark.parametrize("kind", LAYERS)
-def test_padded_steps(kind):
-    case = Case(kind)
-    short, gradients = case().numpy(), case.gradients()
-    padding = np.random.default_rng(3).normal(size=[4, 2, 3])
-    longer = Case(kind)
-    longer.x = np.concatenate([padding, np.where(case.mask[..., None], case.x, 9.0)], axis=1)
-    longer.mask = np.concatenate([np.zeros([4, 2], bool), case.mask], axis=1)
-    longer.attention = np.concatenate([padding[..., 0], case.attention], axis=1)
-    actual = longer().numpy()
-    if kind == "gru":
-        assert not actual[:, :2].any()
-        actual = actual[:, 2:]
-        longer.pull = np.concatenate([padding[..., :2], case.pull], axis=1)
-    np.testing.assert_array_equal(actual, short)
-    longer_gradients = longer.gradients()
-    np.testing.assert_array_equal(longer_gradients[0][:, 2:], gradients[0])
-    for one, other in zip(longer_gradients[2:], gradients[2:], strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])

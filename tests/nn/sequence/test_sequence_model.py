@@ -97,11 +97,7 @@ HIDDEN_AND_LOGIT = 6 * 4 + 2 * 4 + 4 + 1  # of stage two; a bias and a slope eac
             EVOLUTION + 2 * 6 * 6 + EXACT_SEARCH + 18 * 5 + 2 * 5 + 5 + 1,
             6 + 6 + 4 * 6 + 6,
         ),
-        ("sim hard", EVOLUTION + EXACT_SEARCH, 6 + 6 + 4 * 6 + 6),
-        ("dien", EVOLUTION, 6 + 6 + 6),
-        ("din", 0, 6 + 6 + 6),
         ("din unit", 4 * 6 * 36 + 2 * 36 + 36 + 1, 6 + 6 + 6),
-        ("din product", 0, 6 + 6 + 6 + 6),
         ("no history", 0, 6 + 6),
     ],
 )
@@ -166,17 +162,6 @@ def test_padding(kind):
     np.testing.assert_allclose(again, total, rtol=1e-12)
     for name, gradient in gradients.items():
         np.testing.assert_allclose(of_longer[name], gradient, atol=1e-12, err_msg=name)
-
-
-@each_kind
-def test_single_row(kind):
-    model, batch = a_model(kind), rows(LENGTHS)
-    together = model(batch.inputs)
-    for i in range(len(LENGTHS)):
-        alone = tf.nest.map_structure(lambda of, i=i: of[i : i + 1], batch.inputs)
-        logits = model(alone)
-        assert logits.shape == (1, 1)
-        np.testing.assert_allclose(logits[0], together[i], rtol=1e-12)
 
 
 @pytest.mark.quick("*-sim", "*-dien", "*-din unit")

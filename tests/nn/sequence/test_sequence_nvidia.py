@@ -11,7 +11,7 @@ from nn.sequence import nvidia
 from nn.sequence.dien import AuxiliaryOutputs
 from nn.sequence.loss import auxiliary_loss_over_steps, sequence_loss
 from nn.sequence.model import SequenceModel
-from tests.nn.sequence.nvidia_reference import NvidiaReference, sigmoid, softmax
+from tests.nn.sequence.nvidia_reference import NvidiaReference, sigmoid
 from tests.nn.sequence.sequence_reference import log_loss
 from tests.nn.sequence.sequence_rows import a_config, a_model, reference_of, rows
 
@@ -118,19 +118,6 @@ def test_gru_of_keras():
     np.testing.assert_allclose(states, peer(x), atol=2e-6)
 
 
-@pytest.mark.parametrize("a", [0.0, 1.0])
-def test_augru_gate(a):
-    """Attention 1 takes the candidate alone; attention 0 leaves an ordinary GRU step."""
-    x = tf.constant(normal(2, 1, 3))
-    layer = nvidia.ComplementAUGRU(4, seed=1, name="augru", dtype="float64")
-    state, weights = with_weights(layer, x, tf.fill([2, 1], tf.constant(a, tf.float64)))
-    padded = np.concatenate([np.array(x)[:, 0], np.zeros([2, 4])], axis=1)
-    gates = sigmoid(padded @ weights["augru.gate_kernel"] + weights["augru.gate_bias"])
-    candidate = padded @ weights["augru.candidate_kernel"] + weights["augru.candidate_bias"]
-    expected = (1 - (1 - a) * gates[:, 4:]) * np.tanh(candidate)
-    np.testing.assert_allclose(state, expected, rtol=1e-12)
-
-
 def test_augru_start():
     layer = nvidia.ComplementAUGRU(30, seed=1, name="augru")
     layer(tf.zeros([1, 2, 50]), tf.zeros([1, 2]))
@@ -139,47 +126,6 @@ def test_augru_start():
     for kernel, columns in ((layer.gate_kernel, 60), (layer.candidate_kernel, 30)):
         limit = np.sqrt(6 / (80 + columns))
         assert 0.97 * limit < np.abs(kernel).max() <= limit
-
-
-def test_dot_attention_without_division():
-    target, keys = normal(2, 4), normal(2, 3, 4, seed=1)
-    layer = nvidia.PlainDotAttention(seed=0, name="attention", dtype="float64")
-    result = layer(*map(tf.constant, (target, keys)), tf.constant([[True] * 3, [False] * 3]))
-    np.testing.assert_allclose(result[0], softmax(keys[0] @ target[0]) @ keys[0], rtol=1e-12)
-    np.testing.assert_array_equal(result[1], np.zeros(4))
-
-
-def test_attention_unit():
-    """[t, k, t - k, t * k] -> 80 sigmoid -> 40 sigmoid -> 1."""
-    target, keys = normal(2, 4), normal(2, 3, 4, seed=1)
-    layer = nvidia.UnitScores(seed=1, name="unit", dtype="float64")
-    scores, weights = with_weights(layer, tf.constant(target), tf.constant(keys))
-    w = {name.removeprefix("unit."): value for name, value in weights.items()}
-    assert [w[f"mlp.dense_{i}.kernel"].shape for i in range(3)] == [(16, 80), (80, 40), (40, 1)]
-    for i in range(2):
-        for j in range(3):
-            t, k = target[i], keys[i, j]
-            x = np.concatenate([t, k, t - k, t * k])
-            for layer_number in range(2):
-                name = f"mlp.dense_{layer_number}"
-                x = sigmoid(x @ w[f"{name}.kernel"] + w[f"{name}.bias"])
-            expected = x @ w["mlp.dense_2.kernel"] + w["mlp.dense_2.bias"]
-            np.testing.assert_allclose(scores[i, j], expected[0], rtol=1e-10)
-
-
-def test_search_by_hand():
-    """Two of three items are selected; their mean is their sum / 3; padding selects nothing."""
-    keys = np.array([[[0.0, 0], [1, 0], [0, 1], [2, 1]]] * 2)
-    target = np.array([[1.0, 0.5]] * 2)
-    mask = np.array([[False, True, True, True], [False] * 4])
-    layer = nvidia.DotSearch("soft", 2, seed=0, name="search", dtype="float64")
-    assert layer.weights == []
-    output, pooled = layer(*map(tf.constant, (target, keys, mask)), None)
-    np.testing.assert_allclose(pooled[0], softmax(np.array([1, 0.5, 2.5])) @ keys[0, 1:])
-    weights = softmax(np.array([1, 2.5]))
-    np.testing.assert_allclose(output[0], [*(weights @ keys[0, [1, 3]]), 3 / 3, 1 / 3])
-    np.testing.assert_array_equal(output[1], np.zeros(4))
-    np.testing.assert_array_equal(pooled[1], np.zeros(2))
 
 
 def test_search_leaves_underflow_out():
