@@ -1,6 +1,5 @@
 import itertools
 
-import distributed_embeddings as dmp
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,47 +14,13 @@ from distributed_embeddings.merlin.distributed_embedding import DistributedEmbed
 from distributed_embeddings.planner import Table
 from embedding_testing.fake_world import run_threads
 from embedding_testing.plans import plan_of
-from embedding_testing.tables import whole_table
+from embedding_testing.tables import built, counting, ids, tables, whole_table
 
 pytestmark = pytest.mark.usefixtures("operations")
 
 
-def tables(*shapes, combiner="sum", **options):
-    return [
-        Embedding(rows, dim, combiner=combiner, name=f"t{i}", **options)
-        for i, (rows, dim) in enumerate(shapes)
-    ]
-
-
-def built(embeddings, **options):
-    layer = DistributedEmbedding(embeddings, **options)
-    layer.build(None)
-    return layer
-
-
 def layer_of(*shapes, combiner="sum", **options):
     return DistributedEmbedding(tables(*shapes, combiner=combiner), **options)
-
-
-def counting(layer):
-    """Sets row r of table t to 100 t + r in every column."""
-    layer.build(None)
-    layer.set_weights(
-        [
-            np.repeat(100.0 * t + np.arange(rows), dim).reshape(rows, dim).astype("f")
-            for t, (rows, dim) in enumerate(w.shape for w in layer.table_weights())
-        ]
-    )
-    return layer
-
-
-def ids(*features):
-    return tuple(tf.constant(feature, tf.int32) for feature in features)
-
-
-def test_shared_variable_of_equal_widths():
-    layer = built(tables((3, 2), (5, 4), (2, 2)))
-    assert sorted(tuple(v.shape) for v in layer.variables) == [(5, 2), (5, 4)]
 
 
 def test_one_hot_lookup_by_hand():
@@ -252,13 +217,6 @@ def test_regularization_loss():
     layer = DistributedEmbedding([table])
     layer([tf.constant([0])])
     assert float(layer.losses[0]) == pytest.approx(6 * 0.01)
-
-
-def test_strategy_attributes():
-    layer = dmp.DistributedEmbedding(tables((3, 2), (4, 2)), input_table_map=[1, 0, 1])
-    assert layer.strategy.input_ids_list == [[1, 0, 2]]
-    assert layer.strategy.table_ids == [[0, 1]]
-    assert [config["input_dim"] for config in layer.strategy.global_configs] == [3, 4]
 
 
 def test_whole_tables_from_files(tmp_path):

@@ -298,19 +298,6 @@ def test_import_without_tensorflow(run_script):
     assert done.returncode == 0, done.stderr
 
 
-PUBLIC_NAMES = """
-BroadcastGlobalVariablesCallback ConcatOneHotEmbedding DistributedEmbedding DistributedGradientTape
-DistributedOptimizer Embedding IntegerLookup LazyAdam RowWiseAdagrad broadcast_variables
-keep_freed_memory
-"""
-
-
-@pytest.mark.parametrize("name", PUBLIC_NAMES.split())
-def test_public_names(name):
-    assert callable(getattr(dmp, name))
-    assert name in dir(dmp) and name in dmp.__all__
-
-
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
 def test_freed_memory(run_script):
     code = """

@@ -1,7 +1,5 @@
 """IntegerLookup: a vocabulary that grows."""
 
-import logging
-
 import distributed_embeddings as dmp
 import numpy as np
 import pytest
@@ -30,15 +28,6 @@ def test_order_of_indices(wrap, dtype):
     assert second.numpy().tolist() == [[1, 3, 4], [4, 0, 2]]
     assert layer.get_vocabulary() == [-1, 12, 36, 138, 42]
     assert layer.capacity == 5
-
-
-def test_full_vocabulary_within_batch(wrap):
-    layer = lookup(3)
-    call = wrap(layer)
-    assert call(tf.constant([7, 8])).numpy().tolist() == [1, 2]
-    assert call(tf.constant([5, 9, 9, 7, 6, 5])).numpy().tolist() == [3, 0, 0, 1, 0, 3]
-    assert call(tf.constant([9, 5])).numpy().tolist() == [0, 3]
-    assert layer.get_vocabulary() == [-1, 7, 8, 5]
 
 
 def test_range_of_keys(wrap):
@@ -79,14 +68,6 @@ def test_against_a_dictionary(wrap):
     assert layer.get_vocabulary() == [-1, *known]
 
 
-def test_full_vocabulary_against_keras():
-    layer = lookup(3)
-    layer(tf.constant([12, 36, 1138]))
-    stock = keras.layers.IntegerLookup(vocabulary=layer.get_vocabulary()[1:])
-    data = tf.range(0, 1200, dtype=tf.int64)
-    np.testing.assert_array_equal(layer(data), stock(data))
-
-
 def grown() -> dmp.IntegerLookup:
     layer = lookup()
     layer(tf.constant([12, 36]))
@@ -114,18 +95,6 @@ def test_checkpoint(tmp_path, wrap):
     assert call(tf.constant([5, 36, 1])).numpy().tolist() == [3, 2, 4]
 
 
-@pytest.mark.parametrize("name", ["model.weights.h5", "model.h5", "weights"])
-def test_saved_weights(tmp_path, name):
-    def model_of(layer):
-        keys = keras.Input([None], dtype=tf.int64)
-        return keras.Model(keys, layer(keys))
-
-    model_of(grown()).save_weights(tmp_path / name)
-    layer = lookup()
-    model_of(layer).load_weights(tmp_path / name)
-    assert layer(tf.constant([5, 36])).numpy().tolist() == [3, 2]
-
-
 @pytest.mark.parametrize("name", ["model.keras", "model.h5", "model"])
 def test_saved_models(tmp_path, name):
     keys = keras.Input([None], dtype=tf.int64)
@@ -134,11 +103,6 @@ def test_saved_models(tmp_path, name):
     loaded = keras.models.load_model(tmp_path / name)
     batch = tf.constant([[36, 5, 12]], tf.int64)
     np.testing.assert_array_equal(loaded(batch), model(batch))
-
-
-def test_config_round_trip():
-    layer = dmp.IntegerLookup.from_config(lookup(7, name="keys").get_config())
-    assert (layer.max_tokens, layer.use_gpu, layer.name) == (7, False, "keys")
 
 
 def test_in_fit():
@@ -160,16 +124,6 @@ def test_note_of_use_gpu(run_script):
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[1] True\n"
     assert done.stderr.count("looked up in host memory") == 1
-
-
-def test_silence_of_use_gpu_false(caplog):
-    with caplog.at_level(logging.DEBUG, "distributed_embeddings"):
-        lookup()
-    assert not caplog.records
-
-
-def test_max_tokens_as_tensor():
-    assert lookup(tf.constant(4)).capacity == 5
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,23 @@
 
 from dataclasses import fields
 
-from distributed_embeddings.planner import Limits, MemoryBudget, Plan, Workload, make_features, plan
+from distributed_embeddings.planner import (
+    Limits,
+    MemoryBudget,
+    Plan,
+    Table,
+    Workload,
+    make_features,
+    plan,
+)
 
 _LIMITS = {field.name for field in fields(Limits)}
 _BUDGET = {"reserved_fraction", "only_to_fit", "dense_bytes"}
+
+
+def tables(*shapes) -> list[Table]:
+    """Tables t0, t1, ... of these (rows, columns)."""
+    return [Table(f"t{i}", rows, dim) for i, (rows, dim) in enumerate(shapes)]
 
 
 def plan_of(

@@ -12,11 +12,7 @@ from distributed_embeddings.planner.partitioners import (
     threshold_for_all_ranks,
 )
 from distributed_embeddings.planner.traffic import traffic
-from embedding_testing.plans import plan_of
-
-
-def tables(*shapes):
-    return [Table(f"t{i}", rows, dim) for i, (rows, dim) in enumerate(shapes)]
+from embedding_testing.plans import plan_of, tables
 
 
 def tables_by_rank(result):

@@ -1,12 +1,8 @@
 """Device memory, host memory, and the error for tables that do not fit."""
 
 import pytest
-from distributed_embeddings.planner import DEVICE, HOST, PlanError, Table
-from embedding_testing.plans import plan_of
-
-
-def tables(*shapes):
-    return [Table(f"t{i}", rows, dim) for i, (rows, dim) in enumerate(shapes)]
+from distributed_embeddings.planner import DEVICE, HOST, PlanError
+from embedding_testing.plans import plan_of, tables
 
 
 def test_offloading_by_threshold():

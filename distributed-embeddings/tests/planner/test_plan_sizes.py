@@ -31,13 +31,6 @@ def seconds_of(function):
     return min(times)
 
 
-def test_sizes_of_published_model():
-    assert sum(EXTRA_LARGE) * 128 / 1e9 == pytest.approx(113, abs=0.5)
-    assert round(sum(EXTRA_LARGE) * 128 * 4 / GIB) == 421
-    assert round(max(EXTRA_LARGE) * 128 * 4 / GIB) == 140
-    assert sum(EXTRA_LARGE) * 512 * 4 / GIB == pytest.approx(1684, abs=1)  # "1.68 TB"
-
-
 @pytest.mark.parametrize(("dim", "world_size"), [(128, 8), (512, 32)])
 @pytest.mark.parametrize("exchange_itemsize", [2, 4])
 def test_criteo_on_80_gb_devices(dim, world_size, exchange_itemsize):

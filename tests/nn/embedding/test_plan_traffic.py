@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from distributed_embeddings.planner import HOST, Hardware, Table, report
+from distributed_embeddings.planner import HOST, Hardware, report
 from distributed_embeddings.planner.traffic import (
     COPIES,
     DENSE,
@@ -14,17 +14,12 @@ from distributed_embeddings.planner.traffic import (
     traffic,
 )
 from distributed_embeddings.planner.types import WHOLE_TABLE_ELEMENTS
-from embedding_testing.plans import plan_of
+from embedding_testing.plans import plan_of, tables
 
 from config.config import Config
 from dataloading.synthetic.rows import synthetic_spec
 from recipes.ranking import shape as ranking
 from recipes.registry import DLRM
-
-
-def tables(*shapes):
-    return [Table(f"t{i}", rows, dim) for i, (rows, dim) in enumerate(shapes)]
-
 
 # Batch 8 on 4 ranks, 2 samples each. Rank 0: 4 columns, hotness 3; ranks 1 to 3: 2 columns.
 FOUR = plan_of(

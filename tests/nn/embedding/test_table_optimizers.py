@@ -3,43 +3,14 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from distributed_embeddings.layers.embedding import Embedding
 from distributed_embeddings.merlin.distributed_embedding import DistributedEmbedding
 from distributed_embeddings.planner import HOST, Shard, Table
 from embedding_testing.fake_world import run_threads
 from embedding_testing.plans import plan_of
+from embedding_testing.tables import built, counting, ids, tables
 
 from nn.optim import optimizers
 from nn.optim.optimizers import create
-
-
-def tables(*shapes, combiner="sum", **options):
-    return [
-        Embedding(rows, dim, combiner=combiner, name=f"t{i}", **options)
-        for i, (rows, dim) in enumerate(shapes)
-    ]
-
-
-def built(embeddings, **options):
-    layer = DistributedEmbedding(embeddings, **options)
-    layer.build(None)
-    return layer
-
-
-def counting(layer):
-    """Sets row r of table t to 100 t + r in every column."""
-    layer.build(None)
-    layer.set_weights(
-        [
-            np.repeat(100.0 * t + np.arange(rows), dim).reshape(rows, dim).astype("f")
-            for t, (rows, dim) in enumerate(w.shape for w in layer.table_weights())
-        ]
-    )
-    return layer
-
-
-def ids(*features):
-    return tuple(tf.constant(feature, tf.int32) for feature in features)
 
 
 def test_two_shards_of_a_table_on_one_rank():
