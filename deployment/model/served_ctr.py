@@ -94,7 +94,7 @@ def one_row_model(trained: TrainedModel, policy: str) -> CTRModel:
     """Builds the model with tables of one row and a dot interaction of few operations."""
     shape: CTRConfig = trained.shape
     is_cross = shape.interaction == "cross"
-    interaction = "cross" if is_cross else DotImplementation.SPLIT.value
+    interaction = "cross" if is_cross else DotImplementation.GATHER.value
     tables = (1,) * len(shape.cardinalities)
     return CTRModel(replace(shape, cardinalities=tables, interaction=interaction), dtype=policy)
 

@@ -199,11 +199,21 @@ class CTRModel(StatefulDropoutModel):
         if self.linear is not None:
             terms.append(self.linear(tf.cast(numerical, self.compute_dtype)))
         if config.is_wide and config.vector_dims:
-            sizes = [size for dim in config.vector_dims for size in (dim, 1)]
-            parts = tf.split(vectors, sizes, axis=1)
-            vectors = tf.concat(parts[::2], axis=1)
-            terms += parts[1::2]
+            vectors, of_vectors = _split_wide(vectors, config.vector_dims)
+            terms.append(of_vectors)
         if not terms:
             return vectors, None
         terms = tf.cast(tf.concat(terms, axis=1), tf.float32)
         return vectors, tf.reduce_sum(terms, axis=1, keepdims=True)
+
+
+def _split_wide(vectors: tf.Tensor, dims: Sequence[int]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Splits [batch, sum of dims + 1 each] into vectors [batch, sum of dims] and the last column of
+    each, its linear term [batch, number of dims]."""
+    if len(set(dims)) > 1:
+        parts = tf.split(vectors, [size for dim in dims for size in (dim, 1)], axis=1)
+        return tf.concat(parts[::2], axis=1), tf.concat(parts[1::2], axis=1)
+    # Two outputs instead of one per feature: half the time, with the gradient too.
+    number, dim = len(dims), dims[0]
+    parts = tf.split(tf.reshape(vectors, [-1, number, dim + 1]), [dim, 1], axis=2)
+    return tf.reshape(parts[0], [-1, number * dim]), tf.reshape(parts[1], [-1, number])

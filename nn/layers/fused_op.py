@@ -11,7 +11,7 @@ class DotImplementation(str, Enum):
 
     FUSED = "dot_custom"  # the fused op
     TENSORFLOW = "dot_tensorflow"
-    SPLIT = "dot_split"  # TensorFlow in few operations, for exported models
+    GATHER = "dot_gather"  # TensorFlow in few operations, for exported models
 
     __str__ = str.__str__
 

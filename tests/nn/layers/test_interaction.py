@@ -59,7 +59,7 @@ def test_gradient_of_reference(num_features, batch):
     np.testing.assert_allclose(pairwise_dots(rows), plain(rows), atol=1e-12)
 
 
-@pytest.mark.parametrize("implementation", ["dot_tensorflow", "dot_custom", "dot_split"])
+@pytest.mark.parametrize("implementation", ["dot_tensorflow", "dot_custom", "dot_gather"])
 def test_dot_interaction(implementation):
     bottom = tf.constant([[1.0, 2.0]])
     embeddings = tf.constant([[[3.0, 4.0], [5.0, 6.0]]])
@@ -67,7 +67,7 @@ def test_dot_interaction(implementation):
     np.testing.assert_array_equal(result, [[1.0, 2.0, 11.0, 17.0, 39.0, 0.0, 0.0, 0.0]])
 
 
-@pytest.mark.parametrize("implementation", ["dot_tensorflow", "dot_custom", "dot_split"])
+@pytest.mark.parametrize("implementation", ["dot_tensorflow", "dot_custom", "dot_gather"])
 def test_dot_interaction_without_numerical_features(implementation):
     embeddings = tf.constant([[[3.0, 4.0], [5.0, 6.0]]])
     result = DotInteraction(implementation)(embeddings, None)
@@ -82,7 +82,7 @@ def test_equal_implementations(numericals, dtype):
     embeddings = tf.cast(tf.random.stateless_normal([9, 5, 16], [3, 4]), compute)
     inputs = [embeddings, bottom] if numericals else [embeddings]
     results = []
-    for implementation in ("dot_tensorflow", "dot_custom", "dot_split"):
+    for implementation in ("dot_tensorflow", "dot_custom", "dot_gather"):
         layer = DotInteraction(implementation, dtype=dtype)
         with tf.GradientTape() as tape:
             tape.watch(inputs)
