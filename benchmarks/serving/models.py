@@ -5,6 +5,8 @@ import os
 import shutil
 from pathlib import Path
 
+from distributed_embeddings.ops import kernels
+
 import dlrm
 from deployment.deploy.deploy_options import LocalOptions
 from deployment.deploy.deployer import deploy
@@ -70,17 +72,18 @@ def deploy_all(size: str, checkpoint: Path, repository: Path) -> Interface:
         print(deploy(LocalOptions(str(checkpoint), repository, **settings, **options)))
     trained = open_checkpoint(str(checkpoint))
     interface = interface_of(trained)
-    _deploy_plainly(trained, interface.inputs, repository / model_name(size, PLAIN))
+    deploy_plainly(trained, interface.inputs, repository / model_name(size, PLAIN))
     return interface
 
 
-def _deploy_plainly(trained, inputs: tuple[ServedTensor, ...], folder: Path) -> None:
+def deploy_plainly(trained, inputs: tuple[ServedTensor, ...], folder: Path) -> None:
     """The peer: the trained Keras model with a signature, saved, and a few lines around it."""
     import tensorflow as tf
 
-    # The fused op would be one more thing that a plain SavedModel needs where it is served.
+    # A plain SavedModel needs nothing but TensorFlow where it is served.
     config = trained.config.replace(interaction="dot_tensorflow")
-    model = restored_model(dataclasses.replace(trained, config=config))
+    with kernels.disabled():
+        model = restored_model(dataclasses.replace(trained, config=config))
     num_features = len(trained.shape.feature_names)
 
     class Plain(tf.Module):
@@ -93,7 +96,8 @@ def _deploy_plainly(trained, inputs: tuple[ServedTensor, ...], folder: Path) -> 
 
     plain = Plain()
     plain.variables_of_model = model.variables
-    tf.saved_model.save(plain, str(folder / "1/saved_model"), plain.score)
+    with kernels.disabled():
+        tf.saved_model.save(plain, str(folder / "1/saved_model"), plain.score)
     shutil.copy(_PLAIN_MODEL, folder / "1/model.py")
     config = model_config(
         folder.name,

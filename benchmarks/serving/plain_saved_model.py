@@ -6,8 +6,10 @@ A repository has a copy of this file as `model.py`, which runs in the training e
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 import triton_python_backend_utils as pb_utils  # is there in Triton's processes only
+from tensorflow.experimental.dlpack import to_dlpack
 
 
 class TritonPythonModel:
@@ -24,6 +26,7 @@ class TritonPythonModel:
         return [self._answer(request) for request in requests]
 
     def _answer(self, request):
-        tensors = {tensor.name(): tf.constant(tensor.as_numpy()) for tensor in request.inputs()}
-        scores = self._score(**tensors)["scores"].numpy()
-        return pb_utils.InferenceResponse([pb_utils.Tensor("scores", scores)])
+        # By DLPack: the backend's own arrays are those of NumPy below 2.
+        tensors = {t.name(): tf.constant(np.from_dlpack(t)) for t in request.inputs()}
+        scores = to_dlpack(self._score(**tensors)["scores"])
+        return pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("scores", scores)])
