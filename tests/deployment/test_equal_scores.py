@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from deployment.deploy import __main__ as deploy
 from deployment.predict import __main__ as predict
 from recipes import load_model
 from tests import raw_events, raw_shop
@@ -29,8 +28,7 @@ def model(request, tmp_path_factory) -> raw_shop.RawModel:
 @pytest.fixture(scope="module")
 def deployed(model):
     folder = model.folder / "models"
-    flags = [f"--checkpoint_dir={model.trained.checkpoint}", f"--model_repository={folder}"]
-    assert deploy.main([*flags, "--monolithic", "--model_name=shop"]) == 0
+    assert model.trained.deploy(folder, "--monolithic", "--model_name=shop") == 0
     return folder
 
 

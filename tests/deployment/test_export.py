@@ -9,24 +9,13 @@ import tensorflow as tf
 
 from dataloading.spec.feature_spec import FeatureSpec
 from deployment import export
-from deployment.model.served_model import interface_of, request_arrays
-from deployment.model.trained_model import evaluation_rows, open_checkpoint
+from deployment.model.trained_model import open_checkpoint
 from preproc.encoding.encoder import Encoder
 
 
 def run(model, output, *flags):
     """Exit status of the tool."""
     return export.main([f"--checkpoint_dir={model.checkpoint}", f"--output={output}", *flags])
-
-
-def requests(model):
-    """The rows to evaluate on as one request."""
-    trained = open_checkpoint(str(model.checkpoint))
-    arrays = [
-        request_arrays(trained, interface_of(trained), batch.inputs)
-        for batch in evaluation_rows(trained, 1000).dataset()
-    ]
-    return {name: np.concatenate([a[name] for a in arrays]) for name in arrays[0]}
 
 
 def test_saved_model_of_ncf(trained_ncf, tmp_path, capsys):
@@ -37,7 +26,7 @@ def test_saved_model_of_ncf(trained_ncf, tmp_path, capsys):
     assert "; output: scores float32 [batch, 1]" in message
     assert f"written: {output}, " in message and "bytes with tables in float32" in message
     serve = tf.saved_model.load(str(output)).signatures["serving_default"]
-    arrays = {name: tf.constant(values) for name, values in requests(trained_ncf).items()}
+    arrays = {name: tf.constant(values) for name, values in trained_ncf.requests()[0].items()}
     result = serve(**arrays)["scores"].numpy()
     np.testing.assert_allclose(result[:, 0], trained_ncf.scores(tmp_path), atol=1e-6)
 

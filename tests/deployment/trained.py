@@ -15,6 +15,9 @@ import dlrm
 import ncf
 import sim
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
+from deployment.client.evaluation_requests import labelled_requests
+from deployment.deploy import __main__ as deployment
+from deployment.model.trained_model import evaluation_rows, open_checkpoint
 from preproc.amazon_books import __main__ as amazon_books
 from preproc.movielens import __main__ as movielens
 from preproc.transcode import __main__ as transcode
@@ -47,23 +50,14 @@ NCF = (
 
 
 class TrainedFixture(NamedTuple):
-    """A trained model and its data set.
-
-    recipe: the module of the recipe, whose `main` takes a command line.
-    data: folder of the data set, with the splits `train` and `test`.
-    checkpoint: the folder that holds its one checkpoint.
-    """
+    """A trained model, the module of its recipe, its data set, and its folder of checkpoints."""
 
     recipe: object
     data: Path
     checkpoint: Path
 
     def scores(self, folder: Path, split: str = "test") -> np.ndarray:
-        """Scores of `--mode predict` for the rows of a split, float32 [rows].
-
-        Args:
-          folder: an empty one, for the run.
-        """
+        """Scores of `--mode predict` for the rows of a split, float32 [rows]; `folder` is empty."""
         path = folder / "scores.npy"
         command_line = [
             *("prog", f"--dataset_path={self.data}", "--mode=predict", f"--eval_mapping={split}"),
@@ -72,6 +66,19 @@ class TrainedFixture(NamedTuple):
         ]
         assert self.recipe.main(command_line) == 0
         return np.load(path)
+
+    def deploy(self, repository: Path, *flags: str) -> int:
+        """Runs `deployment.deploy`; returns its exit status."""
+        where = [f"--checkpoint_dir={self.checkpoint}", f"--model_repository={repository}"]
+        return deployment.main([*where, *flags])
+
+    def requests(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """All rows to evaluate on as one request, and their labels."""
+        model = open_checkpoint(str(self.checkpoint))
+        parts = list(labelled_requests(model, evaluation_rows(model, 10_000)))
+        names = parts[0].arrays
+        arrays = {name: np.concatenate([part.arrays[name] for part in parts]) for name in names}
+        return arrays, np.concatenate([part.labels for part in parts])
 
 
 def train(recipe, folder: Path, flags, data: Path) -> TrainedFixture:

@@ -12,7 +12,7 @@ from deployment.serving.dense import open_session
 from deployment.serving.scorer import RequestScorer, sigmoid
 from deployment.triton.repository import models_of
 from tests.deployment.client.stand_in_server import StandIn, serving
-from tests.deployment.deploy.test_deploy import requests, score_by_saved_model
+from tests.deployment.deploy.test_deploy import score_by_saved_model
 from tests.deployment.triton.hps_stand_in import HpsStandIn
 from tests.deployment.triton.written_config import read_config
 
@@ -22,7 +22,7 @@ FP32, INT32, INT64 = 11, 8, 9  # Triton's numbers of types
 @pytest.fixture(scope="module")
 def rows(trained_dlrm, tmp_path_factory) -> tuple[dict, np.ndarray]:
     """The test rows with the original's tensors, and scores of `--mode predict`."""
-    arrays, _ = requests(trained_dlrm)
+    arrays, _ = trained_dlrm.requests()
     arrays["categorical_features"] = arrays["categorical_features"].astype(np.int32)
     return arrays, trained_dlrm.scores(tmp_path_factory.mktemp("predicted"))
 
@@ -47,8 +47,7 @@ def assert_scores(logits, expected):
 
 
 def test_local_backend(trained_dlrm, rows, tmp_path):
-    flags = [f"--checkpoint_dir={trained_dlrm.checkpoint}", f"--model_repository={tmp_path}"]
-    assert tool.main([*flags, "--tensors=nvidia"]) == 0
+    assert trained_dlrm.deploy(tmp_path, "--tensors=nvidia") == 0
     config = read_config(tmp_path / "dlrm/config.pbtxt")
     assert tensors(config.input) == [
         ("numerical_features", FP32, [3]),
@@ -117,8 +116,7 @@ def test_half_precision_saved_model(trained_dlrm, tmp_path, capsys):
 def test_names_and_versions(trained_dlrm, tmp_path, monolithic):
     names = [] if monolithic else ["--sparse-model-name=a", "--dense-model-name=b"]
     whole = ["--monolithic"] * monolithic
-    flags = [f"--checkpoint_dir={trained_dlrm.checkpoint}", f"--model_repository={tmp_path}"]
-    assert tool.main([*flags, *names, *whole, "--model-version=12"]) == 0
+    assert trained_dlrm.deploy(tmp_path, *names, *whole, "--model-version=12") == 0
     assert sorted(os.listdir(tmp_path)) == (["dlrm"] if monolithic else ["a", "b", "dlrm"])
     version = tmp_path / "dlrm/12"
     assert (version / "model.py").exists() == monolithic
@@ -127,18 +125,15 @@ def test_names_and_versions(trained_dlrm, tmp_path, monolithic):
 
 
 def test_loading_by_a_server(trained_dlrm, tmp_path, capsys):
-    flags = [f"--checkpoint_dir={trained_dlrm.checkpoint}", "--load-model"]
-    flags += ["--load-model-timeout-s", "20", "--overwrite"]
+    flags = ["--load-model", "--load-model-timeout-s", "20", "--overwrite", "--server-url"]
     stand_in = StandIn()
     with serving(stand_in) as url:
-        command = [f"--model_repository={tmp_path}", "--server-url", f"grpc://{url}", *flags]
-        assert tool.main(command) == 0
+        assert trained_dlrm.deploy(tmp_path, *flags, f"grpc://{url}") == 0
     models = models_of(tmp_path / "dlrm")
     assert stand_in.loaded == models and len(models) == 3
     assert f"{url} has loaded {', '.join(models)}" in capsys.readouterr().out
     with serving(StandIn(loads=False)) as url:
-        command = [f"--model_repository={tmp_path}", "--server-url", f"grpc://{url}", *flags]
-        assert tool.main(command) == 2
+        assert trained_dlrm.deploy(tmp_path, *flags, f"grpc://{url}") == 2
     message = capsys.readouterr().err
     assert "explicit model load is not allowed" in message
     assert "needs --model-control-mode=explicit" in message
@@ -199,14 +194,12 @@ def test_hps_ensemble(trained_dlrm, rows, tmp_path, is_fused, dense_format):
 
 
 def test_fused_tables_of_different_widths(trained_dcnv2, tmp_path, capsys):
-    flags = [f"--checkpoint_dir={trained_dcnv2.checkpoint}", f"--model_repository={tmp_path}/r"]
-    flags += ["--sparse-format=hps", "--dense-format=onnx", "--fused_embedding"]
-    assert tool.main(flags) == 2
+    flags = ["--sparse-format=hps", "--dense-format=onnx", "--fused_embedding"]
+    assert trained_dcnv2.deploy(tmp_path / "r", *flags) == 2
     assert "expected tables of one width, got the widths 4, 8, 16" in capsys.readouterr().err
     assert os.listdir(tmp_path) == []
 
 
 def test_other_recipes(trained_ncf, tmp_path, capsys):
-    flags = [f"--checkpoint_dir={trained_ncf.checkpoint}", f"--model_repository={tmp_path}/r"]
-    assert tool.main([*flags, "--tensors=nvidia", "--monolithic"]) == 2
+    assert trained_ncf.deploy(tmp_path / "r", "--tensors=nvidia", "--monolithic") == 2
     assert "--tensors nvidia: NVIDIA's deployments are of dlrm and" in capsys.readouterr().err

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from deployment.deploy import __main__ as tool
 from deployment.serving import interface as interfaces
 from deployment.serving.interface import RawColumn
 from deployment.serving.scorer import RequestScorer
@@ -22,11 +21,6 @@ COLUMNS = {
 ENCODED = {"numerical_features": (FP32, [1]), "categorical_features": (INT64, [4])}
 
 
-def deploy(model, repository, *flags) -> int:
-    where = [f"--checkpoint_dir={model.checkpoint}", f"--model_repository={repository}"]
-    return tool.main([*where, *flags])
-
-
 def inputs_of(config) -> dict[str, tuple]:
     return {t.name: (t.data_type, list(t.dims)) for t in config.input}
 
@@ -41,7 +35,7 @@ def check_raw(config) -> None:
 
 
 def test_monolithic_model(trained_of_texts, tmp_path):
-    assert deploy(trained_of_texts, tmp_path, "--monolithic") == 0
+    assert trained_of_texts.deploy(tmp_path, "--monolithic") == 0
     check_raw(read_config(tmp_path / "dlrm/config.pbtxt"))
     folder = tmp_path / "dlrm/1"
     interface = interfaces.read(folder)
@@ -51,7 +45,7 @@ def test_monolithic_model(trained_of_texts, tmp_path):
 
 
 def test_ensemble(trained_of_texts, tmp_path):
-    assert deploy(trained_of_texts, tmp_path) == 0
+    assert trained_of_texts.deploy(tmp_path) == 0
     sparse, dense, _ = (tmp_path / name for name in models_of(tmp_path / "dlrm"))
     check_raw(read_config(tmp_path / "dlrm/config.pbtxt"))
     check_raw(read_config(sparse / "config.pbtxt"))
@@ -69,7 +63,7 @@ def test_ensemble(trained_of_texts, tmp_path):
 
 @pytest.mark.parametrize("flags", [["--inputs=encoded"], ["--tensors=nvidia"]])
 def test_encoded_requests(trained_of_texts, tmp_path, flags):
-    assert deploy(trained_of_texts, tmp_path, "--monolithic", *flags) == 0
+    assert trained_of_texts.deploy(tmp_path, "--monolithic", *flags) == 0
     config = read_config(tmp_path / "dlrm/config.pbtxt")
     assert inputs_of(config).keys() == ENCODED.keys()
     assert "columns" not in config.parameters and config.model_warmup
@@ -79,9 +73,9 @@ def test_encoded_requests(trained_of_texts, tmp_path, flags):
 
 
 def test_model_without_encoder(trained_dlrm, tmp_path, capsys):
-    assert deploy(trained_dlrm, tmp_path, "--monolithic") == 0
+    assert trained_dlrm.deploy(tmp_path, "--monolithic") == 0
     assert interfaces.read(tmp_path / "dlrm/1").columns == ()
-    assert deploy(trained_dlrm, tmp_path, "--inputs=raw", "--overwrite") == 2
+    assert trained_dlrm.deploy(tmp_path, "--inputs=raw", "--overwrite") == 2
     assert "--inputs raw: " in capsys.readouterr().err
 
 
@@ -93,14 +87,14 @@ def test_model_without_encoder(trained_dlrm, tmp_path, capsys):
     ],
 )
 def test_contradictions(trained_of_texts, tmp_path, capsys, flags, message):
-    assert deploy(trained_of_texts, tmp_path, *flags) == 2
+    assert trained_of_texts.deploy(tmp_path, *flags) == 2
     assert message in capsys.readouterr().err
 
 
 def test_model_with_checks(trained_of_texts, tmp_path):
     """On a server of TensorFlow a model in Python encodes the requests before all others."""
     flags = ["--backend=tensorflow", "--cpu", "--dense_format=onnx"]
-    assert deploy(trained_of_texts, tmp_path, *flags) == 0
+    assert trained_of_texts.deploy(tmp_path, *flags) == 0
     checks, sparse, dense, _ = (tmp_path / name for name in models_of(tmp_path / "dlrm"))
     check_raw(read_config(checks / "config.pbtxt"))
     assert inputs_of(read_config(sparse / "config.pbtxt")).keys() == {"categorical_features"}
@@ -112,7 +106,7 @@ def test_model_with_checks(trained_of_texts, tmp_path):
 
 
 def test_model_of_keys(trained_of_texts, tmp_path):
-    assert deploy(trained_of_texts, tmp_path, "--backend=hps", "--dense_format=onnx") == 0
+    assert trained_of_texts.deploy(tmp_path, "--backend=hps", "--dense_format=onnx") == 0
     keys, *_ = (tmp_path / name for name in models_of(tmp_path / "dlrm"))
     config = read_config(keys / "config.pbtxt")
     assert inputs_of(config)["tags"] == (STRING, [-1, -1]), "without Triton's batches"
