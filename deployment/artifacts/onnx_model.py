@@ -1,7 +1,6 @@
 """ONNX model of the dense part of a trained model."""
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from deployment.model.trained_model import TrainedModel
 from deployment.serving.dense import open_session
 from deployment.serving.interface import EMBEDDINGS, LOGITS, Interface
 from deployment.serving.scorer import sigmoid
-from runtime.files.disk import write_errors_name
 
 OPSET = 17  # the newest that TensorRT 8.6 and OpenVINO 2023 read completely
 
@@ -51,22 +49,16 @@ def dense_to_onnx(dense: DenseModel, file: Path) -> None:
         onnx.checker.check_model(model)  # unconverted operations are still in it
     except onnx.checker.ValidationError as error:
         raise ValueError(f"the dense part cannot be converted to ONNX: {error}") from None
-    with write_errors_name(file):
-        file.write_bytes(model.SerializeToString())
+    file.write_bytes(model.SerializeToString())
 
 
 def check_against_tensorflow(
-    dense: DenseModel,
-    interface: Interface,
-    trained: TrainedModel,
-    file: Path,
-    batch_sizes: Sequence[int] = BATCH_SIZES,
-    tolerance: float = TOLERANCE,
+    dense: DenseModel, interface: Interface, trained: TrainedModel, file: Path
 ) -> str:
     """Compares an ONNX model of the dense part with TensorFlow, in float32, on drawn requests.
 
     Requests look up rows of the checkpoint: for random vectors most scores are 0 or 1, however much
-    the logits differ. A score s may differ by `tolerance` s (1 - s), the effect of `tolerance` on
+    the logits differ. A score s may differ by `TOLERANCE` s (1 - s), the effect of `TOLERANCE` on
     its logit. Returns a line for the report.
 
     Raises:
@@ -76,7 +68,7 @@ def check_against_tensorflow(
     session, rng = open_session(file), np.random.default_rng(0)
     tables = {t.name: CheckpointRows(trained, t.name) for t in interface.tables}
     most, is_weak = 0.0, True
-    for rows in batch_sizes:
+    for rows in BATCH_SIZES:
         arrays = drawn_request(interface, rows, rng)
         inputs = {name: arrays[name] for name in interface.dense_inputs}
         if interface.width:
@@ -86,15 +78,14 @@ def check_against_tensorflow(
         if dense.output == LOGITS:
             scores, expected = sigmoid(scores), sigmoid(expected).astype(np.float64)
         difference, slope = np.abs(scores - expected), expected * (1 - expected)
-        allowed = tolerance * slope + _SIGMOID_TOLERANCE
+        allowed = TOLERANCE * slope + _SIGMOID_TOLERANCE
         if not (difference <= allowed).all():  # false for NaN
             worst = np.argmax(difference - allowed)  # the first NaN
             raise ValueError(
                 f"{file}: of a batch of {rows} rows a score is {difference.flat[worst]:.2g} from "
                 f"what TensorFlow computes, {expected.flat[worst]:.2g}; allowed there: "
-                f"{allowed.flat[worst]:.2g}, which is {tolerance:g} of the logit. This version of "
-                "tf2onnx or onnxruntime computes something else: install those of "
-                "requirements/base.lock"
+                f"{allowed.flat[worst]:.2g}, which is {TOLERANCE:g} of the logit: install tf2onnx "
+                "and onnxruntime in the versions of requirements/base.lock"
             )
         most = max(most, float(difference.max()))
         is_weak &= bool((slope <= _SATURATED).all())

@@ -80,24 +80,15 @@ def write_monolithic(
     _save(whole, serve, _signature(interface.inputs), folder, whole.tables.placed)
 
 
-def write_dense(dense: DenseModel, folder: Path) -> None:
-    """Writes the dense part alone: its inputs, flat per row -> `dense.output`."""
-    flat = [
-        tf.TensorSpec([None, int(np.prod(spec.shape[1:]))], spec.dtype, spec.name)
-        for spec in dense.score.input_signature
-    ]
-    _save(dense, lambda *tensors: _score(dense, tensors), flat, folder, {})
-
-
-def write_as_is(dense: DenseModel, folder: Path) -> None:
-    """Writes the dense part alone: its inputs -> `dense.output`."""
-    _save(
-        dense,
-        lambda *tensors: {dense.output: dense.score(*tensors)},
-        dense.score.input_signature,
-        folder,
-        {},
-    )
+def write_dense(dense: DenseModel, folder: Path, is_flat: bool = True) -> None:
+    """Writes the dense part alone: its inputs, with `is_flat` flat per row -> `dense.output`."""
+    signature = dense.score.input_signature
+    if is_flat:
+        signature = [
+            tf.TensorSpec([None, int(np.prod(spec.shape[1:]))], spec.dtype, spec.name)
+            for spec in signature
+        ]
+    _save(dense, lambda *tensors: _score(dense, tensors), signature, folder, {})
 
 
 def _score(dense: DenseModel, tensors: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:

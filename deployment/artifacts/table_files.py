@@ -10,7 +10,6 @@ import numpy as np
 from deployment.model.trained_model import TrainedModel, table_name
 from deployment.serving.interface import ServedTable
 from runtime.checkpoint.reader import rows_of
-from runtime.files.disk import write_errors_name
 
 NONE, FP16, INT8 = "none", "fp16", "int8"
 QUANTIZATIONS = (NONE, FP16, INT8)
@@ -44,13 +43,9 @@ def described(tables: Sequence[ServedTable], quantize: str) -> tuple[ServedTable
 
 
 def write_tables(
-    trained: TrainedModel,
-    tables: Sequence[ServedTable],
-    folder: Path,
-    quantize: str = NONE,
+    trained: TrainedModel, tables: Sequence[ServedTable], folder: Path, quantize: str = NONE
 ) -> tuple[ServedTable, ...]:
-    """Writes tables as .npy files; needs memory for two blocks of the
-    checkpoint.
+    """Writes tables as .npy files; needs memory for two blocks of the checkpoint.
 
     Every block is verified before it is used. "fp16" rounds each value to the nearest float16.
     "int8" stores round(value / scale) with scale = max |value of the row| / 127, float32, in a
@@ -59,7 +54,6 @@ def write_tables(
     Raises:
         DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.
         ValueError: a value is not finite, or too large for float16.
-        OSError: a file cannot be written; it names the file.
     """
     written = described(tables, quantize)
     for dim in sorted({table.dim for table in written}):
@@ -81,9 +75,8 @@ def write_tables(
 def _new_npy(path: Path, shape: tuple[int, ...], dtype: str) -> FileIO:
     """Opens a new .npy file after its header; unbuffered, because blocks are large."""
     header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
-    with write_errors_name(path):
-        stream = open(path, "xb", buffering=0)  # noqa: SIM115 closed by the caller
-        np.lib.format.write_array_header_1_0(stream, header)
+    stream = open(path, "xb", buffering=0)  # noqa: SIM115 closed by the caller
+    np.lib.format.write_array_header_1_0(stream, header)
     return stream
 
 
@@ -150,8 +143,7 @@ def to_float16(rows: np.ndarray, table: str, numbers: Sequence[int]) -> np.ndarr
 
 
 def append(stream: FileIO, values: np.ndarray) -> None:
-    """Appends an array to an unbuffered file; raises OSError that names it."""
+    """Appends an array to an unbuffered file, of which one call may write a part."""
     rest = np.ascontiguousarray(values).data.cast("B")
-    with write_errors_name(Path(stream.name)):
-        while rest:
-            rest = rest[stream.write(rest) :]
+    while rest:
+        rest = rest[stream.write(rest) :]

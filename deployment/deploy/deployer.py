@@ -33,6 +33,7 @@ from deployment.triton.python_models import serving_files
 from deployment.triton.repository import VERSION, Deployment, write_origin
 from deployment.triton.tensorrt import PLAN_FILE
 from runtime.cluster.signals import raise_if_interrupted
+from runtime.files.disk import write_errors_name
 from runtime.files.staging import stage_key
 
 # Flags that do not change what is deployed.
@@ -74,7 +75,7 @@ def deploy(options: DeployOptions) -> str:
     version, descriptions = options.model_version, {}
     deployment = Deployment(repository, names, linked, options.overwrite, version)
     with deployment.staging() as staging:
-        with tempfile.TemporaryDirectory(dir=staging) as scratch:
+        with write_errors_name(staging), tempfile.TemporaryDirectory(dir=staging) as scratch:
             context, checks = _prepare(options, name, key, trained, interface, Path(scratch))
             for model in names:
                 folder = staging / model
@@ -156,14 +157,7 @@ def _prepare(
     if options.backend == HPS:  # it computes requests one by one, its answer has no batches
         batching = Batching(0, False, 0)
     context = DeploymentContext(
-        name=name,
-        key=key,
-        options=options,
-        trained=trained,
-        dense=served_dense,
-        onnx=onnx,
-        interface=interface,
-        batching=batching,
+        name, key, options, trained, served_dense, onnx, interface, batching
     )
     if options.check_rows == 0:
         checks.append("AUC as served: not compared with that as trained (--check_rows 0)")

@@ -22,7 +22,6 @@ from tritonclient.grpc.model_config_pb2 import (
 )
 
 from deployment.serving.interface import BOOL, FLOAT64, TEXT, Interface, ServedTensor
-from runtime.files.disk import write_errors_name
 
 CONFIG_FILE = "config.pbtxt"
 
@@ -151,9 +150,8 @@ def accelerate(config: ModelConfig, name: str, **parameters: str) -> None:
 
 
 def write_config(config: ModelConfig, path: Path) -> None:
-    """Writes a configuration as text; raises OSError that names the file."""
-    with write_errors_name(path):
-        path.write_text(text_format.MessageToString(config))
+    """Writes a configuration as text."""
+    path.write_text(text_format.MessageToString(config))
 
 
 def _add_tensors(

@@ -159,8 +159,7 @@ class Deployment:
 
 def write_origin(model: Path, origin: Mapping[str, Any], models: Sequence[str]) -> None:
     """Writes the origin of a model of a deployment, JSON-able, into its folder."""
-    with write_errors_name(model / ORIGIN):
-        (model / ORIGIN).write_text(json.dumps({**origin, "models": list(models)}, indent=1))
+    (model / ORIGIN).write_text(json.dumps({**origin, "models": list(models)}, indent=1))
 
 
 def models_of(model: Path) -> list[str]:

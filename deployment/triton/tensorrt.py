@@ -20,7 +20,6 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from deployment.serving.interface import ServedTensor
 from deployment.triton.config_pbtxt import CONFIG_FILE, accelerate, write_config
 from deployment.triton.repository import VERSION
-from runtime.files.disk import write_errors_name
 
 # Formats of the dense part (`--dense_format`).
 TRT, ONNX, SAVED_MODEL = "trt", "onnx", "tf-savedmodel"
@@ -99,8 +98,7 @@ def write_dense_model(
     write_onnx_model(folder, onnx, config)
     (folder / PLAN_CONFIG).parent.mkdir()
     write_config(config_of(RUNS_PLAN), folder / PLAN_CONFIG)
-    with write_errors_name(folder / SCRIPT_FILE):
-        (folder / SCRIPT_FILE).write_text(_script(precision, options))
+    (folder / SCRIPT_FILE).write_text(_script(precision, options))
     return (
         f"ONNX, by onnxruntime and TensorRT in {precision}: trtexec and a GPU are not both here; "
         f"run {SCRIPT_FILE} on the machine that serves to make it a TensorRT plan"
@@ -109,9 +107,7 @@ def write_dense_model(
 
 def write_onnx_model(folder: Path, onnx: Path, config: ModelConfig) -> str:
     """Writes a dense model that onnxruntime computes in float32; returns a line for the report."""
-    version = folder / str(VERSION)
-    with write_errors_name(version / ONNX_FILE):
-        shutil.copyfile(onnx, version / ONNX_FILE)
+    shutil.copyfile(onnx, folder / str(VERSION) / ONNX_FILE)
     write_config(config, folder / CONFIG_FILE)
     return "ONNX, by onnxruntime in fp32"
 

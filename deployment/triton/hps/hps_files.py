@@ -30,7 +30,7 @@ from deployment.serving.hps_keys import keys_per_row
 from deployment.serving.interface import Interface, ServedTable
 from deployment.triton.config_pbtxt import Instances
 from deployment.triton.repository import VERSION
-from runtime.files.disk import FileLock, write_errors_name
+from runtime.files.disk import FileLock
 from runtime.files.outputs import output_file
 
 PS_FILE = "ps.json"  # of a repository
@@ -58,15 +58,14 @@ def write_tables(
 
     Raises:
         DamagedCheckpoint: a file of the checkpoint is missing, truncated or changed.
-        OSError: a file cannot be written; names the file.
     """
     for number, group in enumerate([tables] if is_fused else [[table] for table in tables]):
         target, start = folder / table_folder(number), 0
-        with write_errors_name(target):
-            target.mkdir()
-            keys = open(target / "key", "xb", buffering=0)  # noqa: SIM115
-            vectors = open(target / "emb_vector", "xb", buffering=0)  # noqa: SIM115
-        with keys, vectors:
+        target.mkdir()
+        with (
+            open(target / "key", "xb", buffering=0) as keys,
+            open(target / "emb_vector", "xb", buffering=0) as vectors,
+        ):
             for table in group:
                 for first_row, block in blocks_of(trained, table.name):
                     first_key = start + first_row
@@ -176,5 +175,5 @@ def _is_ours(entry: dict[str, Any]) -> bool:
 
 def write_json(content: dict[str, Any], path: Path) -> None:
     """Writes a file whole; raises OSError that names it."""
-    with write_errors_name(path), output_file(path) as stream:
+    with output_file(path) as stream:
         stream.write((json.dumps(content, indent=1) + "\n").encode())

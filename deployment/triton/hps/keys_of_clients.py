@@ -76,7 +76,7 @@ def write_dense(context: DeploymentContext, name: str, folder: Path) -> str:
     flat = {keys.VECTORS: keys.values_per_row(interface), **values}
     dense = DenseAfterHps(context.dense, interface, is_flat=True)
     if context.options.served_dense_format == SAVED_MODEL:
-        saved_models.write_as_is(dense, folder / str(VERSION) / SAVED_MODEL_FOLDER)
+        saved_models.write_dense(dense, folder / str(VERSION) / SAVED_MODEL_FOLDER, is_flat=False)
         config = model_config(
             name,
             SAVED_MODEL_PLATFORM,

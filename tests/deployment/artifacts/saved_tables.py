@@ -19,10 +19,7 @@ def save_tables(
 ) -> TrainedModel:
     """Saves tables; of what was trained there is the checkpoint alone.
 
-    Args:
-      folder: of checkpoints.
-      tables: float32 [rows, columns] by name.
-      cuts: of a table the boxes that each rank saves; without, rank 0 saves all of it.
+    `cuts`: of a table the boxes that each rank saves; without, rank 0 saves all of it.
     """
     cuts = cuts or {}
     ranks = max((len(entry) for entry in cuts.values()), default=1)

@@ -124,10 +124,8 @@ def test_check_with_saturated_scores(dlrm, tmp_path):
             arrays = dict(zip(names, map(np.asarray, inputs), strict=True))
             return tf.constant(open_session(certain).run(["scores"], arrays)[0])
 
-    message = check_against_tensorflow(Certain(), interface, trained, certain, batch_sizes=(5, 3))
-    assert (
-        message == "scores within 0.0e+00 of TensorFlow's, but all of them within 1e-05 of 0 or 1"
-    )
+    message = check_against_tensorflow(Certain(), interface, trained, certain)
+    assert message.endswith("TensorFlow's, but all of them within 1e-05 of 0 or 1")
 
 
 def test_unsupported_operation(tmp_path):

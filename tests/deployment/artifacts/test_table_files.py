@@ -1,9 +1,6 @@
 """Tables streamed out of a checkpoint: as they are, as float16, as int8 with scales."""
 
-import os
-import subprocess
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -135,29 +132,6 @@ def test_corrupt_checkpoint(trained, tmp_path):
         DamagedCheckpoint, match=r"wide,columns=3-10\.npy is missing or damaged: the check"
     ):
         write_tables(trained, sizes(TABLES), tmp_path)
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A disk of 20 KiB."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=20k", "tmpfs", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"a tmpfs cannot be mounted here: {done.stderr.strip()}")
-    yield path
-    subprocess.run(["umount", "--lazy", str(path)], check=True)
-
-
-@pytest.mark.parametrize("quantize", ["none", "int8"])
-def test_full_disk(trained, small_disk: Path, quantize):
-    """With int8 the scales of the table, of 3,000 rows here, are written first."""
-    tables = sizes(TABLES)
-    if quantize == "int8":
-        os.posix_fallocate(os.open(small_disk / "taken", os.O_CREAT | os.O_RDWR), 0, 16384)
-    with pytest.raises(OSError, match=r"dim_6(_scales)?\.npy could not be written: No space left"):
-        write_tables(trained, tables, small_disk, quantize)
 
 
 @pytest.mark.parametrize("quantize", ["none", "fp16", "int8"])

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 from pathlib import Path
@@ -17,8 +18,6 @@ from deployment.artifacts import quantization_check
 from deployment.deploy import __main__ as tool
 from deployment.deploy import deployer
 from deployment.deploy.deploy_options import LocalOptions
-from deployment.model.served_model import interface_of, request_arrays
-from deployment.model.trained_model import evaluation_rows, open_checkpoint
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest
 from deployment.serving.dense import open_session
@@ -32,8 +31,7 @@ from tests.deployment.triton.written_config import read_config
 
 def deploy(capsys, model: TrainedFixture, repository: Path, *flags: str) -> str:
     """Deploys in this process; returns what was printed."""
-    where = (f"--checkpoint_dir={model.checkpoint}", f"--model_repository={repository}")
-    assert tool.main([*where, *flags]) == 0, capsys.readouterr().err
+    assert model.deploy(repository, *flags) == 0, capsys.readouterr().err
     return capsys.readouterr().out
 
 
@@ -44,17 +42,6 @@ def refused(capsys, *flags: str) -> str:
     message = capsys.readouterr()
     assert message.out == ""
     return message.err
-
-
-def requests(model: TrainedFixture) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """All rows to evaluate on as one request, and their labels."""
-    trained = open_checkpoint(str(model.checkpoint))
-    interface, result, labels = interface_of(trained), [], []
-    for batch in evaluation_rows(trained, 10_000).dataset():
-        result.append(request_arrays(trained, interface, batch.inputs))
-        labels.append(batch.labels.numpy().ravel())
-    arrays = {name: np.concatenate([part[name] for part in result]) for name in result[0]}
-    return arrays, np.concatenate(labels)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +92,7 @@ def test_local_ensemble(trained_dlrm, expected, tmp_path, capsys):
     assert re.search(r"the dense part in ONNX: scores within \d\.\de-\d\d of TensorFlow's", message)
     sparse, dense = part(tmp_path, "dlrm_sparse") / "1", part(tmp_path, "dlrm_dense") / "1"
     scorer = RequestScorer(sparse, 1, dense)
-    arrays, _ = requests(trained_dlrm)
+    arrays, _ = trained_dlrm.requests()
     np.testing.assert_allclose(scorer.score(arrays)[:, 0], expected, rtol=0, atol=1e-6)
     for version in (sparse, dense):
         assert (version / "model.py").read_text().startswith('"""A model of Triton\'s Python back')
@@ -147,7 +134,7 @@ def test_monolithic_local_model_with_quantized_tables(
         message,
     )
     trained, quantized, change = map(float, result.groups())
-    arrays, labels = requests(trained_dlrm)
+    arrays, labels = trained_dlrm.requests()
     served = RequestScorer(tmp_path / "small/1", 1).score(arrays)[:, 0]
     assert abs(trained - roc_auc_score(labels[:rows], expected[:rows])) < 1e-6
     # With 300 rows, 1e-4 is three pairs: onnxruntime and TensorFlow order nearly equal scores
@@ -169,7 +156,7 @@ def test_tensorflow_ensemble(trained_dlrm, expected, tmp_path, capsys):
     flags = ("--backend=tensorflow", "--device_memory_gb=0.00001", "--precision=fp16")
     message = deploy(capsys, trained_dlrm, tmp_path, *flags)
     assert "2 tables on the device (0.000 GB), 2 on the host (0.001 GB)" in message
-    arrays, _ = requests(trained_dlrm)
+    arrays, _ = trained_dlrm.requests()
     ids = {"categorical_features": arrays["categorical_features"]}
     (embeddings,) = score_by_saved_model(
         part(tmp_path, "dlrm_sparse") / "1/model.savedmodel", ids
@@ -221,7 +208,7 @@ def test_monolithic_tensorflow_model(model, request, tmp_path, capsys):
     assert "AUC" not in message
     assert re.search("ensemble of m_checks_[0-9a-f]{8}, m_model_", message)
     assert stems(tmp_path) == ["m", "m_checks", "m_model"]
-    arrays, _ = requests(model)
+    arrays, _ = model.requests()
     flat = {name: array.reshape(len(array), -1) for name, array in arrays.items()}
     result = score_by_saved_model(part(tmp_path, "m_model") / "1/model.savedmodel", flat)["scores"]
     wanted = model.scores(tmp_path / "predicted")
@@ -252,7 +239,7 @@ def test_half_precision_of_monolithic_tensorflow(
     flags += (f"--quantize_tables={quantize}", "--unknown_ids=zero")
     message = deploy(capsys, trained_dlrm, tmp_path, *flags)
     assert interfaces.read(part(tmp_path, "dlrm_checks") / "1").unknown_ids == "zero"
-    arrays, labels = requests(trained_dlrm)
+    arrays, labels = trained_dlrm.requests()
     result = score_by_saved_model(part(tmp_path, "dlrm_model") / "1/model.savedmodel", arrays)[
         "scores"
     ][:, 0]
@@ -307,7 +294,7 @@ def test_hps_ensemble(model, unknown_ids, request, tmp_path, capsys):
     (tmp_path / "repository").rename(served)
     server = HpsStandIn(served / "ps.json", part(served, "m_sparse").name)
     assert server.config["gpucacheper"] == 0.3
-    arrays, _ = requests(model)
+    arrays, _ = model.requests()
     interface = interfaces.read(part(served, "m_keys") / "1")
     assert interface.unknown_ids == unknown_ids
     vectors = server.lookup(*keys_of(interface, arrays))
@@ -345,7 +332,7 @@ def test_overwriting_and_invalid_requests(trained_dlrm, tmp_path, capsys):
     trained, served = map(
         float, re.search(r"300 rows: (0\.\d+) as trained, (0\.\d+) as served", message).groups()
     )
-    (arrays, labels), messages = requests(trained_dlrm), []
+    (arrays, labels), messages = trained_dlrm.requests(), []
     folders = (part(tmp_path, "dlrm_sparse") / "1", part(tmp_path, "dlrm_dense") / "1")
     scorer = RequestScorer(folders[0], 1, log=messages.append, dense_folder=folders[1])
     scores = scorer.score(arrays)[:, 0]
@@ -402,38 +389,20 @@ WHERE = ("--checkpoint_dir=c", "--model_repository=r")
 INVALID = """
 --model_name=a/b
 --max_batch_size=0
---instances=0
---max_batch_size=99999999999
---gpus=0,2147483648 --backend=hps
---gpus=-1 --backend=hps
 --max_queue_delay_us=18446744073709551616
---threads_per_instance=-1
---device_memory_gb=inf --backend=tensorflow
 --gpu_cache_share=nan --backend=hps
---gpu_cache_share=0 --backend=hps
---check_rows=-1 --quantize_tables=fp16
 --check_rows=0
 --max_queue_delay_us=5 --no-dynamic_batching
---device_memory_gb=1
 --device_memory_gb=1 --backend=tensorflow --quantize_tables=int8
---device_memory_gb=1 --backend=hps
 --monolithic --backend=hps
---quantize_tables=fp16 --backend=hps
---max_queue_delay_us=0 --backend=hps
 --no-dynamic_batching --backend=tensorflow
---threads_per_instance=2 --backend=tensorflow
 --gpus=0
 --gpus=0,1 --backend=tensorflow --device_memory_gb=1
---gpu_cache_share=0.5
---served_path=/x --backend=tensorflow
 --precision=bf16 --backend=tensorflow
 --top_items=3
 --dense_format=onnx
 --sparse_model_name=a --monolithic
 --model_name=a --dense_model_name=a
---model_version=0
---fused_embedding
---cpu
 --cpu --backend=tensorflow --dense_format=trt
 --cpu --backend=tensorflow --device_memory_gb=1
 --trt_optimal_batch_size=4096 --backend=tensorflow
@@ -448,6 +417,19 @@ def test_invalid_flags(flags, capsys, monkeypatch):
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     name = flags.partition("=")[0].partition(" ")[0]
     assert refused(capsys, *WHERE, *flags.split()).startswith(f"error: {name}")
+
+
+def test_full_disk(trained_dlrm, tmp_path, capsys, monkeypatch):
+    """The error names the folder of the models, of which nothing is left."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    where = (f"--checkpoint_dir={trained_dlrm.checkpoint}", f"--model_repository={tmp_path / 'r'}")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        message = refused(capsys, *where, "--monolithic")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert f"{tmp_path}/.dlrm." in message and "could not be written: File too large" in message
+    assert os.listdir(tmp_path) == []
 
 
 def test_sigterm(trained_dlrm, tmp_path, capsys, monkeypatch):
