@@ -162,7 +162,7 @@ class Encoder:
         """
         columns = self.history_columns(histories)
         makers = {column: self.maker(histories[column]) for column in columns.values()}
-        lists = {c: self._encode_lists(batch, c, encoding) for c, encoding in makers.items()}
+        lists = {c: self.encode_lists(batch, c, encoding) for c, encoding in makers.items()}
         first, (_, lengths) = next(iter(lists.items()))
         for column, (_, others) in lists.items():
             if not np.array_equal(others, lengths):
@@ -185,10 +185,14 @@ class Encoder:
             result[name][rows[kept], length - 1 - age[kept]] = values[is_known][kept]
         return result
 
-    def _encode_lists(
+    def encode_lists(
         self, batch: Any, column: str, encoding: FeatureEncoding
     ) -> tuple[dict[str, NDArray], NDArray]:
-        """Returns feature -> ids of all values of a column, and the length of each list."""
+        """Returns feature -> ids of all values of a column of lists, and the length of each list.
+
+        Raises:
+            EncodingError: a value breaks a rule.
+        """
         try:
             values = flatten(_column(batch, column), _LONGEST_LIST, self._missing)
             try:

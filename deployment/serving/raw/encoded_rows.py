@@ -23,13 +23,10 @@ from deployment.serving.interface import (
     requested,
 )
 from deployment.serving.raw.input_columns import check_encoder, raw_columns
-from preproc.encoding.arrow_columns import InvalidValue
 from preproc.encoding.encoder import Encoder, EncodingError
 from preproc.encoding.encodings import FeatureEncoding, Identity
-from preproc.encoding.lists import flatten
 from preproc.encoding.numbers import Number
 
-_LONGEST = 1 << 20  # values of a list
 _ANY_ID = (1 << 63) - 1
 
 
@@ -147,26 +144,14 @@ class RawRows:
         """Returns the first ids of lists, [rows, count], before -1."""
         encoding = self._encodings[feature.name]
         single = dataclasses.replace(encoding, hotness=1)
-        missing = pa.array(self.encoder.missing_values)
-        column = batch[encoding.column]
-        if not isinstance(column, pa.Array | pa.ChunkedArray):
-            column = pa.array(column, from_pandas=True)
-        try:
-            lists = flatten(column, _LONGEST, missing)
-            rows, places = np.divmod(lists.slots, _LONGEST)
-            try:
-                ids = single.encode(lists.values, missing)[feature.name][:, 0]
-            except InvalidValue as bad:
-                bad.index = int(lists.slots[bad.index])
-                raise
-        except InvalidValue as bad:
-            row = None if bad.index < 0 else bad.index // _LONGEST
-            raise EncodingError(feature.name, encoding.column, row, bad.found, bad.rule) from None
-        result = np.full((lists.num_rows, feature.count), -1, np.int64)
+        ids, lengths = self.encoder.encode_lists(batch, encoding.column, single)
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        places = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         fits = places < feature.count
         if long_lists is not None and not fits.all():
-            long_lists[feature.name] += len(np.unique(rows[~fits]))
-        result[rows[fits], places[fits]] = ids[fits]
+            long_lists[feature.name] += int(np.count_nonzero(lengths > feature.count))
+        result = np.full((len(lengths), feature.count), -1, np.int64)
+        result[rows[fits], places[fits]] = ids[feature.name][fits]
         return result
 
 
