@@ -9,6 +9,7 @@ python -m deployment.client --model movies_top --json '{"user": "u17", "top": 10
 
 import csv
 import itertools
+import json
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -38,9 +39,6 @@ class ClientOptions(CommandOptions):
     """Prints the models that a server has ready, or the scores of rows, or recommended items.
 
     The models are described by their columns or tensors.
-
-    Raises:
-        ValueError: flags that contradict each other.
     """
 
     url: str = flag("127.0.0.1:8001", "host:port of the server's gRPC")
@@ -112,7 +110,8 @@ def _description(config, curl: str) -> str:
             dtype = kinds[tensor.data_type].name.removeprefix("TYPE_")
             lines.append(f"  {kind}  {tensor.name}  {dtype} {list(tensor.dims)}")
     if columns and curl:
-        lines.append(f"  {curl} --data {shlex.quote(raw_columns.example_row(columns))}")
+        row = json.dumps({column.name: column.example for column in columns}, ensure_ascii=False)
+        lines.append(f"  {curl} --data {shlex.quote(row)}")
     return "\n".join(lines)
 
 

@@ -168,8 +168,6 @@ class Client(contextlib.AbstractContextManager):
         while True:
             try:
                 return answer.result()
-            except grpc.FutureCancelledError:
-                raise ServerLost("the connection was closed") from None
             except grpc.RpcError as error:
                 if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                     raise ServerLost(
@@ -230,7 +228,8 @@ class Client(contextlib.AbstractContextManager):
     def ready_models(self) -> list[str]:
         """Returns the names of the models that the server has ready."""
         request = service_pb2.RepositoryIndexRequest(ready=True)
-        return _names(self._call(self._server.RepositoryIndex, request))
+        index = self._call(self._server.RepositoryIndex, request)
+        return sorted({model.name for model in index.models})
 
     def load(self) -> None:
         """Lets the server load the model, or load it again, from its repository.
@@ -275,10 +274,8 @@ class Client(contextlib.AbstractContextManager):
             return scores
         except (RequestRefused, ServerLost, WrongAnswer) as error:
             last_row = first_row + self.tensors.num_rows(message) - 1
-            rows = f"rows {first_row:,} to {last_row:,}"
-            if last_row < first_row:
-                rows = "without rows"
-            raise type(error)(f"request {message.id} ({rows}): {error}") from error
+            place = f"request {message.id} (rows {first_row:,} to {last_row:,})"
+            raise type(error)(f"{place}: {error}") from error
 
     def _call(self, method, request):
         try:
@@ -293,17 +290,11 @@ class Client(contextlib.AbstractContextManager):
 
     def _served(self) -> str:
         """Returns the end of an error message about a missing model: a list of the others."""
-        request = service_pb2.RepositoryIndexRequest(ready=True)
         try:
-            index = self._server.RepositoryIndex(request, timeout=self._timeout_s)
-        except grpc.RpcError as error:
-            return f"; the list of models is not available ({error.details()})"
-        names = _names(index)
-        return f"; served are {', '.join(names) or 'none'}: name one with --model_name"
-
-
-def _names(index: service_pb2.RepositoryIndexResponse) -> list[str]:
-    return sorted({model.name for model in index.models})
+            names = ", ".join(self.ready_models()) or "none"
+        except (RequestRefused, ServerLost) as error:
+            return f"; the list of models is not available ({error})"
+        return f"; served are {names}: name one with --model_name"
 
 
 def _is_lost(error: grpc.RpcError) -> bool:
@@ -327,12 +318,11 @@ def _checked(message, reply, rows: int) -> np.ndarray:
     """Returns the scores of an answer, float32 [rows, 1], after a check of id, shape and dtype."""
     if reply.id != message.id:
         raise WrongAnswer(f"the answer to request {message.id} is of request {reply.id}")
-    for output, content in zip(reply.outputs, reply.raw_output_contents, strict=True):
-        if output.name == SCORES and output.datatype == "FP32" and [*output.shape] == [rows, 1]:
-            return np.frombuffer(content, np.float32).reshape(rows, 1)
-        is_float = output.datatype == "FP32"
-        if output.name == LOGITS and is_float and [*output.shape] in ([rows, 1], [rows]):
-            return sigmoid(np.frombuffer(content, np.float32)).reshape(rows, 1)
+    arrays = {name: a for name, a in _arrays(reply).items() if a.dtype == np.float32}
+    if SCORES in arrays and arrays[SCORES].shape == (rows, 1):
+        return arrays[SCORES]
+    if LOGITS in arrays and arrays[LOGITS].shape in ((rows, 1), (rows,)):
+        return sigmoid(arrays[LOGITS]).reshape(rows, 1)
     outputs = ", ".join(f"{o.name} {o.datatype} {[*o.shape]}" for o in reply.outputs)
     raise WrongAnswer(
         f"the answer to request {message.id} has {outputs}, not {SCORES} FP32 {[rows, 1]}"

@@ -125,13 +125,13 @@ def _steps(
     A request has one row, of which perf_analyzer sends `batch_size` in a message. Those of keys are
     whole, and have shapes: the order of their values depends on the number of rows.
     """
-    size = 1 if tensors.keys is None else batch_size
+    size = 1 if tensors.interface is None else batch_size
     requests = [
         tensors.request({name: array[n : n + size] for name, array in rows.items()})
         for n in range(0, num_rows - size + 1, size)
     ]
     steps = [{name: _content(array) for name, array in each.items()} for each in requests]
-    if tensors.keys is None:
+    if tensors.interface is None:
         return steps, []
     return steps, [f"{name}:{array.shape[1]}" for name, array in requests[0].items()]
 

@@ -61,11 +61,6 @@ def column_lines(columns: Sequence[RawColumn], with_examples: bool) -> list[str]
     return lines
 
 
-def example_row(columns: Sequence[RawColumn]) -> str:
-    """Returns the examples of the columns as one row in JSON."""
-    return json.dumps({column.name: column.example for column in columns}, ensure_ascii=False)
-
-
 def columns_of_json(text: str, columns: Sequence[RawColumn]) -> dict[str, pa.Array]:
     """Returns the columns of a row, or of a list of rows; numbers are texts as they are written.
 

@@ -16,33 +16,19 @@ from deployment.triton.config_pbtxt import COLUMNS
 _DTYPES = {8: np.int32, 9: np.int64}  # by the numbers of TYPE_INT32 and TYPE_INT64 in Triton
 
 
-class KeysOfRequests(NamedTuple):
-    """Keys that a model of HPS receives in place of ids.
-
-    Attributes:
-        interface: tables and lookups of the model.
-        is_fused: whether all tables are one.
-    """
-
-    interface: Interface
-    is_fused: bool
-
-    def num_keys(self) -> int:
-        """Returns the number of keys per sample."""
-        return sum(keys.keys_per_row(self.interface).values())
-
-
 class ServedTensors(NamedTuple):
     """Tensors of a served model.
 
     Attributes:
         dtypes: dtype of integer tensors by name.
-        keys: None for a model that receives ids.
+        interface: tables and lookups of a model that receives keys of HPS; None: it receives ids.
+        is_fused: whether all tables of the keys are one.
         are_encoded: whether requests state that they are encoded, to a model of raw rows.
     """
 
     dtypes: Mapping[str, type] = {}
-    keys: KeysOfRequests | None = None
+    interface: Interface | None = None
+    is_fused: bool = False
     are_encoded: bool = False
 
     def request(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -51,20 +37,19 @@ class ServedTensors(NamedTuple):
         Raises:
             ValueError: an id does not fit the model's dtype.
         """
-        if self.keys is None:
+        if self.interface is None:
             return {name: self._cast(name, array) for name, array in arrays.items()}
-        interface = self.keys.interface
-        sent, counts = keys.keys_of(interface, arrays, self.keys.is_fused)
-        others = {name: arrays[name].reshape(1, -1) for name in interface.dense_inputs}
+        sent, counts = keys.keys_of(self.interface, arrays, self.is_fused)
+        others = {name: arrays[name].reshape(1, -1) for name in self.interface.dense_inputs}
         return {keys.SENT_KEYS: sent, keys.SENT_NUM_KEYS: counts, **others}
 
     def num_rows(self, message) -> int:
         """Returns the number of samples of a request message."""
         if not message.inputs:
             return 0
-        if self.keys is None:
+        if self.interface is None:
             return message.inputs[0].shape[0]
-        return message.inputs[0].shape[1] // self.keys.num_keys()
+        return message.inputs[0].shape[1] // sum(keys.keys_per_row(self.interface).values())
 
     def _cast(self, name: str, array: np.ndarray) -> np.ndarray:
         dtype = self.dtypes.get(name)
@@ -107,4 +92,4 @@ def served_tensors(
         )
     if keys.TABLES in config.parameters:
         fused_embedding = config.parameters[keys.TABLES].string_value == keys.FUSED
-    return ServedTensors(keys=KeysOfRequests(interface, fused_embedding))
+    return ServedTensors(interface=interface, is_fused=fused_embedding)

@@ -22,13 +22,7 @@ def answer_to(request, scores=None, *, name="scores", datatype="FP32", id=None):
 
 
 class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
-    """One model, `sums`.
-
-    Args:
-      infer: `infer(request, context)` gives the answer.
-      dynamic: whether its configuration batches dynamically.
-      loads: whether it loads models on request.
-    """
+    """One model, `sums`; `infer(request, context)` gives the answer."""
 
     def __init__(
         self,
