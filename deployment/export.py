@@ -58,27 +58,21 @@ def export(flags: ExportOptions) -> str:
     """Writes the model; returns the text that the command prints."""
     output = Path(flags.output)
     check_folder(output, SAVED_MODEL)  # before gigabytes are read
-    from deployment.artifacts import saved_models
-    from deployment.model.served_model import DenseModel, interface_of
+    from deployment.model.served_model import interface_of
     from deployment.model.trained_model import open_checkpoint
 
     trained = open_checkpoint(flags.checkpoint_dir, flags.dataset_path, flags.recipe)
-    interface, dense = interface_of(trained), DenseModel(trained)
-    lines = [f"{trained.recipe} of {trained.path}"]
-    with output_folder(output, _TOOL, SAVED_MODEL) as folder:
-        saved_models.write_monolithic(
-            dense, interface, trained, folder, quantize=flags.quantize_tables
-        )
-        _write_extra_assets(trained, folder)
-        size_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-        raise_if_interrupted()
+    interface = interface_of(trained)
+    size_bytes = _write(trained, output, flags.quantize_tables)
     named = ", ".join(
         f"{t.name} {t.dtype} [{', '.join(['batch', *map(str, t.dims)])}]" for t in interface.inputs
     )
-    lines.append(f"inputs: {named}; output: scores float32 [batch, 1]")
     stored = f" with tables in {STORED_AS[flags.quantize_tables]}" if interface.tables else ""
-    lines.append(f"written: {output}, {size_bytes:,} bytes{stored}")
-    return "\n".join(lines)
+    return (
+        f"{trained.recipe} of {trained.path}\n"
+        f"inputs: {named}; output: scores float32 [batch, 1]\n"
+        f"written: {output}, {size_bytes:,} bytes{stored}"
+    )
 
 
 def write_saved_model(
@@ -99,24 +93,37 @@ def write_saved_model(
         ValueError: the checkpoint cannot be read, or `output` has content that this toolkit did not
             write.
     """
-    from deployment.artifacts import saved_models
-    from deployment.model.served_model import POLICIES, DenseModel, interface_of
     from deployment.model.trained_model import open_checkpoint
 
     trained = open_checkpoint(checkpoint, dataset_path, recipe)
-    dense = DenseModel(trained, POLICIES["fp16" if half_precision else "fp32"])
-    with output_folder(output, _TOOL, SAVED_MODEL, overwrite=True) as folder:
-        saved_models.write_monolithic(dense, interface_of(trained), trained, folder)
-        _write_extra_assets(trained, folder)
+    precision = "fp16" if half_precision else "fp32"
+    _write(trained, Path(output), precision=precision, overwrite=True)
 
 
-def _write_extra_assets(trained: "TrainedModel", folder: Path) -> None:
-    """Writes the feature spec and the encoder of the data set, which TensorFlow does not read."""
-    assets = folder / "assets.extra"
-    assets.mkdir()
-    trained.spec.to_yaml(assets / SPEC_FILE)
-    if trained.encoder is not None:
-        trained.encoder.save(assets / ENCODER_FOLDER)
+def _write(
+    trained: "TrainedModel",
+    output: Path,
+    quantize: str = NONE,
+    precision: str = "fp32",
+    overwrite: bool | None = None,
+) -> int:
+    """Writes a SavedModel with the feature spec and the encoder of the data set, which TensorFlow
+    does not read; returns the bytes of its files."""
+    from deployment.artifacts import saved_models
+    from deployment.model.served_model import POLICIES, DenseModel, interface_of
+
+    dense = DenseModel(trained, POLICIES[precision])
+    with output_folder(output, _TOOL, SAVED_MODEL, overwrite) as folder:
+        interface = interface_of(trained)
+        saved_models.write_monolithic(dense, interface, trained, folder, quantize=quantize)
+        assets = folder / "assets.extra"
+        assets.mkdir()
+        trained.spec.to_yaml(assets / SPEC_FILE)
+        if trained.encoder is not None:
+            trained.encoder.save(assets / ENCODER_FOLDER)
+        size_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        raise_if_interrupted()
+    return size_bytes
 
 
 if __name__ == "__main__":
