@@ -20,13 +20,7 @@ import numpy as np
 from config.flag import Rules
 from deployment.predict.folder_input import FolderInput
 from deployment.predict.options import LOCAL, SPARK, PredictOptions, parse
-from deployment.predict.row_scorer import (
-    BadRow,
-    RowScorer,
-    UnknownValues,
-    remarks,
-    unknown_checks,
-)
+from deployment.predict.row_scorer import BadRow, RowScorer, ValueCounts, unknown_checks
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest
 from deployment.serving.scorer import RequestScorer
@@ -101,9 +95,9 @@ def _score_table(flags: PredictOptions, model: ModelFolders) -> tuple[int, list[
                     raise bad.at(rows.place(first_row + bad.row, bad.column)) from None
                 write(scores, [batch.column(name) for name in flags.keep])
                 first_row += batch.num_rows
-            report = Report((*moved, *unknown_checks(scorer.unknown, scorer.encoder)))
+            report = Report((*moved, *unknown_checks(scorer.counts, scorer.encoder)))
             report.refuse_warnings(flags.strict)
-    return first_row, remarks(scorer.unknown, scorer.long_lists, rows.ignored), report
+    return first_row, scorer.counts.remarks(rows.ignored), report
 
 
 def _score_data_set(flags: PredictOptions, model: ModelFolders) -> tuple[int, list[str], Report]:
@@ -111,13 +105,13 @@ def _score_data_set(flags: PredictOptions, model: ModelFolders) -> tuple[int, li
     rows = FolderInput(flags.input, flags.mapping, scorer.interface)
     _check_differs(flags.output, rows.paths)
     with _open_output(flags.output, rows.num_rows) as write:
-        for batch in rows.requests(flags.batch_size or scorer.interface.max_batch_size):
+        for first_row, arrays in rows.requests(flags.batch_size or scorer.interface.max_batch_size):
             try:
-                write(scorer.score(batch.arrays)[:, 0])
+                write(scorer.score(arrays)[:, 0])
             except BadRequest as error:
-                place, name = rows.where(batch.first_row + error.row), error.feature
+                place, name = rows.where(first_row + error.row), error.feature
                 raise BadRow(0, name, f"got {error.value}; {error.rule}").at(place) from None
-    return rows.num_rows, remarks(UnknownValues(), {}, rows.ignored), Report()
+    return rows.num_rows, ValueCounts().remarks(rows.ignored), Report()
 
 
 def _check_differs(output: str | None, paths: Iterable[str | Path]) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,13 +17,6 @@ _ADVICE = (
     "Possible solutions: the raw table as --input, or its rows encoded by `python -m "
     "preproc.transcode --vocabulary DATA`, with the training's data set DATA"
 )
-
-
-class RequestBatch(NamedTuple):
-    """Request with consecutive rows of an input, the first one counted from 1 without a header."""
-
-    first_row: int
-    arrays: dict[str, np.ndarray]
 
 
 class FolderInput:
@@ -70,13 +62,14 @@ class FolderInput:
         self._spans = spans_of(self._spec, chunks)
         self.ignored = [name for name in chunk_of if name not in names]
 
-    def requests(self, batch_size: int) -> Iterator[RequestBatch]:
-        """Yields all samples in order, at most `batch_size` per request; refuses negative ids."""
+    def requests(self, batch_size: int) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+        """Yields all samples in order as (first row, from 1, tensors of a request), at most
+        `batch_size` per request; refuses negative ids."""
         for start in range(0, self.num_rows, batch_size):
             stop = min(start + batch_size, self.num_rows)
             samples = [chunk.read(range(start, stop)) for chunk in self._chunks]
             values = {f.name: self._values(f, samples, start) for f in self._interface.features}
-            yield RequestBatch(start + 1, request_tensors(self._interface, values))
+            yield start + 1, request_tensors(self._interface, values)
 
     def where(self, row: int) -> str:
         return f"{self._where}: row {row}"

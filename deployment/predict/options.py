@@ -29,11 +29,7 @@ _OWN_MACHINE = Need("with a local --master", _is_on_machine)
 
 @dataclass(frozen=True)
 class PredictOptions(CommandOptions):
-    """Scores the rows of a table or a data set by a deployed model, without a server.
-
-    Raises:
-        ValueError: a value out of range, or flags that contradict each other.
-    """
+    """Scores the rows of a table or a data set by a deployed model, without a server."""
 
     model: str = flag(MISSING, "repository with one model, model's or version folder")
     input: str = flag(
@@ -131,7 +127,7 @@ class PredictOptions(CommandOptions):
 
 
 def parse(argv: list[str] | None = None) -> PredictOptions:
-    """Reads the command line; raises ValueError as `PredictOptions` does."""
+    """Reads the command line; raises ValueError as `command.parse` does."""
     return command.parse(
         PredictOptions,
         argv,

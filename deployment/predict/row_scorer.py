@@ -39,46 +39,39 @@ class BadRow(ValueError):
         return ValueError(f"{place}{column}: {self.problem}")
 
 
-@dataclass(frozen=True)
-class UnknownValues:
-    """Numbers of values by source column, and of those that the vocabulary lacks."""
+@dataclass
+class ValueCounts:
+    """Counts of the values of rows.
+
+    Attributes:
+        values: by source column.
+        unknown: those that the vocabulary of the column lacks.
+        long_lists: by feature, lists longer than those of the training, which are truncated.
+    """
 
     values: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
+    long_lists: Counter[str] = field(default_factory=Counter)
 
-    def add(self, column: str, num_values: int, num_unknown: int) -> None:
-        """Adds the values of further rows."""
-        self.values[column] += num_values
-        self.unknown[column] += num_unknown
-
-    def pairs(self) -> dict[str, tuple[int, int]]:
-        """Returns both numbers by column."""
-        return {name: (count, self.unknown[name]) for name, count in self.values.items()}
-
-    def __str__(self) -> str:
+    def remarks(self, ignored: Sequence[str]) -> list[str]:
+        """Returns what a report states about values, truncated lists and ignored columns."""
         shares = {name: count / self.values[name] for name, count in self.unknown.items() if count}
-        return ", ".join(f"{name} {share:.2%}" for name, share in shares.items())
+        texts = {
+            "unknown values: ": ", ".join(f"{name} {share:.2%}" for name, share in shares.items()),
+            "truncated lists: ": ", ".join(f"{name} {n:,}" for name, n in self.long_lists.items()),
+            "ignored columns: ": listing(ignored),
+        }
+        return [name + text for name, text in texts.items() if text not in ("", "none")]
 
 
-def remarks(
-    unknown: UnknownValues, long_lists: Mapping[str, int], ignored: Sequence[str]
-) -> list[str]:
-    """Returns what a report states about values, truncated lists by feature, and columns."""
-    texts = {
-        "unknown values: ": str(unknown),
-        "truncated lists: ": ", ".join(f"{name} {n:,}" for name, n in long_lists.items()),
-        "ignored columns: ": listing(ignored),
-    }
-    return [name + text for name, text in texts.items() if text not in ("", "none")]
-
-
-def unknown_checks(unknown: UnknownValues, encoder: Encoder) -> list[Finding]:
+def unknown_checks(counts: ValueCounts, encoder: Encoder) -> list[Finding]:
     """Returns the shares of unknown values against those of the training."""
     checks = []
-    for column, (num_values, num_unknown) in unknown.pairs().items():
+    for column, num_values in counts.values.items():
         profile = encoder.profile.get(column)
         if profile is not None and num_values:
-            facts = (num_unknown / num_values, profile.unknown or 0.0, num_values)
+            share = counts.unknown[column] / num_values
+            facts = (share, profile.unknown or 0.0, num_values)
             checks.append(unknown_share(column, column, "the input", *facts, SCORED))
     return checks
 
@@ -96,8 +89,7 @@ class RowScorer:
         batch_size: see above.
         columns: source columns.
         encoder: of raw rows.
-        unknown: counts of values.
-        long_lists: by feature, lists longer than those of the training, which are truncated.
+        counts: of the values of all rows so far.
     """
 
     def __init__(self, model: ModelFolders, threads: int = 0, batch_size: int = 0):
@@ -106,12 +98,7 @@ class RowScorer:
         self._rows = self.scorer.raw_rows
         self.columns = tuple(column.name for column in self._rows.columns)
         self.encoder = self._rows.encoder
-        self.reset()
-
-    def reset(self) -> None:
-        """Starts to count from 0."""
-        self.unknown = UnknownValues()
-        self.long_lists: Counter[str] = Counter()
+        self.counts = ValueCounts()
 
     def scores(self, batch: pa.RecordBatch) -> NDArray[np.float32]:
         """Returns the scores of rows with these columns, [rows].
@@ -123,7 +110,7 @@ class RowScorer:
         first = 0
         scores = np.empty(batch.num_rows, np.float32)
         try:
-            arrays = self._rows.encode(batch, self.long_lists)
+            arrays = self._rows.encode(batch, self.counts.long_lists)
             for first in range(0, batch.num_rows, self.batch_size):
                 rows = slice(first, first + self.batch_size)
                 request = {name: array[rows] for name, array in arrays.items()}
@@ -151,4 +138,5 @@ class RowScorer:
             if num_known < ids.size:  # padding, missing values or unknown ones
                 values = flatten(batch[encoding.column], feature.count, missing).values
                 num_values = len(values) - texts(values, missing).null_count
-            self.unknown.add(encoding.column, num_values, num_values - num_known)
+            self.counts.values[encoding.column] += num_values
+            self.counts.unknown[encoding.column] += num_values - num_known

@@ -5,7 +5,6 @@ import functools
 import json
 import os
 import secrets
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from deployment.predict.options import PredictOptions
-from deployment.predict.row_scorer import (
-    BadRow,
-    RowScorer,
-    UnknownValues,
-    remarks,
-    unknown_checks,
-)
+from deployment.predict.row_scorer import BadRow, RowScorer, ValueCounts, unknown_checks
 from deployment.predict.source_rows import TableRows
 from deployment.serving import interface as interfaces
 from deployment.serving.raw.encoded_rows import RawRows
@@ -78,18 +71,17 @@ def score_parts(
     if errors := [result for result in results if "problem" in result]:
         first = min(errors, key=lambda error: error["row"])
         raise BadRow(**first).at(rows.place(first["row"], first["column"]))
-    unknown, long_lists = UnknownValues(), Counter[str]()
+    counts = ValueCounts()
     for result in results:
-        long_lists.update(result["long_lists"])
-        for column, (num_values, num_unknown) in result["unknown"].items():
-            unknown.add(column, num_values, num_unknown)
+        for name, counter in vars(counts).items():
+            counter.update(result["counts"][name])
         for part, file in result["files"].items():
             (folder / file).rename(folder / f"part-{int(part):08d}{suffix}")
     for file in folder.glob("new-*"):  # of attempts that failed
         file.unlink()
-    report = Report((*moved, *unknown_checks(unknown, raw_rows.encoder)))
+    report = Report((*moved, *unknown_checks(counts, raw_rows.encoder)))
     report.refuse_warnings(flags.strict)
-    return rows.num_rows, remarks(unknown, long_lists, rows.ignored), report
+    return rows.num_rows, counts.remarks(rows.ignored), report
 
 
 @dataclass(frozen=True)
@@ -119,7 +111,7 @@ class PartScorer:
             ValueError: a worker does not see the model, or a whole column is wrong.
         """
         scorer = _open_model(self.model, self.batch_size)
-        scorer.reset()
+        scorer.counts = ValueCounts()
         files = {}
         for part, part_batches in runs(batches, PART):
             name = f"new-{secrets.token_hex(16)}{self.suffix}"
@@ -130,8 +122,7 @@ class PartScorer:
                 yield json.dumps(vars(bad))
                 return
             files[part] = name
-        counts = {"unknown": scorer.unknown.pairs(), "long_lists": scorer.long_lists}
-        yield json.dumps({"files": files, **counts})
+        yield json.dumps({"files": files, "counts": vars(scorer.counts)})
 
     def _write(self, path: Path, batches: Iterator[pa.RecordBatch], scorer: RowScorer) -> None:
         with open(path, "wb") as stream, contextlib.ExitStack() as stack:

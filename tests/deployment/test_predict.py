@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from deployment.deploy import __main__ as deploy
 from deployment.predict.__main__ import main
 from deployment.serving.scorer import RequestScorer
 from preproc.transcode import __main__ as transcode
@@ -254,8 +253,7 @@ def test_closed_stdout(tmp_path, clicks, capsys, monkeypatch, flags):
 def shop_models(trained_of_texts, tmp_path_factory):
     """The model of texts, with the encoder of its data set."""
     models = tmp_path_factory.mktemp("shop") / "models"
-    where = [f"--checkpoint_dir={trained_of_texts.checkpoint}", f"--model_repository={models}"]
-    assert deploy.main([*where, "--monolithic"]) == 0
+    assert trained_of_texts.deploy(models, "--monolithic") == 0
     return models
 
 
@@ -307,14 +305,11 @@ def test_unknown_ids(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "name"),
     [
-        ("--batch_size 0", "--batch_size"),
         ("--batch_size 9", "--batch_size"),
-        ("--threads -1", "--threads"),
         ("--output scores.txt", "--output"),
         ("--output scores.npy --keep label", "--output"),
         ("--keep label", "--keep"),
         ("--mapping test", "--mapping"),
-        ("--master local", "--master"),
         ("--memory_limit 1", "--memory_limit"),
         ("--engine spark", "--engine"),
         ("--engine spark --output x.csv --master yarn --memory_limit 2GB", "--memory_limit"),
