@@ -43,25 +43,23 @@ def auc_change(
     as_trained = score_by(dense, interface)
     exact, changed = ExactMetrics(), ExactMetrics()
     sides = ((exact, NONE, as_trained), (changed, quantize, served or as_trained))
-    for arrays, labels, _ in _rows_to_compare(trained, num_rows):
+    for arrays, labels, _ in _samples(trained, num_rows):
         for metrics, how, score in sides:
             # Only their order counts. Scores of large logits are equal, as when served.
             scores = score(embeddings(tables, interface, arrays, how), arrays)
             metrics.update(labels, np.asarray(scores)[:, 0])
     before, after = exact.result(), changed.result()
-    notes = "; ".join(before.notes.values())  # such as the reason of a NaN
-    note = f" ({notes})" if notes else ""
+    notes = "".join(f" ({note})" for note in before.notes.values())  # such as the reason of a NaN
     return (
         f"AUC over {before.num_rows:,} rows: {before.auc:.6f} as trained, {after.auc:.6f} "
-        f"{served_as}, difference {after.auc - before.auc:+.6f}{note}"
+        f"{served_as}, difference {after.auc - before.auc:+.6f}{notes}"
     )
 
 
-def _rows_to_compare(trained: TrainedModel, num_rows: int | None) -> Iterator[LabelledRequest]:
+def _samples(trained: TrainedModel, num_rows: int | None) -> Iterator[LabelledRequest]:
     """Yields the evaluation samples; errors explain their purpose."""
     try:
-        rows = evaluation_rows(trained, _BATCH_ROWS)
-        yield from labelled_requests(trained, rows, num_rows)
+        yield from labelled_requests(trained, evaluation_rows(trained, _BATCH_ROWS), num_rows)
     except (ValueError, OSError) as error:
         raise ValueError(
             f"{error}. The AUC as served is compared with that as trained on evaluation samples: "

@@ -32,11 +32,7 @@ _backend_flag = functools.partial(
 
 @dataclass(frozen=True)
 class DeployOptions(CommandOptions):
-    """Flags of a deployment to any backend; each backend has a class of all of its flags.
-
-    Raises:
-        ValueError: a value out of range, or flags that contradict each other.
-    """
+    """Flags of a deployment to any backend; each backend has a class of all of its flags."""
 
     checkpoint_dir: str = flag(
         MISSING, "a checkpoint, or a folder of them: the best one (--keep_best), else the newest"

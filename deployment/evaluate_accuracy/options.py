@@ -12,11 +12,7 @@ _OF_SERVER = (excludes("model"),)
 
 @dataclass(frozen=True, kw_only=True)
 class AccuracyOptions(RequestOptions):
-    """Evaluates a served model on the test rows of its data set.
-
-    Raises:
-        ValueError: a value out of range, or flags that contradict each other.
-    """
+    """Evaluates a served model on the test rows of its data set."""
 
     url: str = flag("127.0.0.1:8001", "host:port of the server's gRPC", needs=_OF_SERVER)
     model_name: str | None = flag(

@@ -39,11 +39,7 @@ _MAX_CONCURRENCY = 1024  # each request in flight has its own thread and connect
 
 @dataclass(frozen=True, kw_only=True)
 class LatencyOptions(RequestOptions):
-    """Measures latency and throughput of served models.
-
-    Raises:
-        ValueError: a value out of range.
-    """
+    """Measures latency and throughput of served models."""
 
     model_name: str = flag(MISSING, "of the served model; several: a,b")
     url: str = flag("127.0.0.1:8001", "host:port of the server's gRPC")

@@ -54,11 +54,7 @@ _address_flag = functools.partial(flag, LOOPBACK, choices=(LOOPBACK, "0.0.0.0"))
 
 @dataclass(frozen=True)
 class ServeOptions(CommandOptions):
-    """Serves a model repository until Ctrl-C or SIGTERM.
-
-    Raises:
-        ValueError: a value out of range.
-    """
+    """Serves a model repository until Ctrl-C or SIGTERM."""
 
     model_repository: str = flag(MISSING, "folder that deployment.deploy wrote", metavar="DIR")
     http_port: int = _port_flag(8000, "HTTP; 0 is any free port, also below")
@@ -172,9 +168,6 @@ def _check_model(folder: Path, backends: Path) -> None:
             )
     for version in versions:
         checksums.check_sizes(version)
-        model = version / (config.default_model_filename or _PYTHON_MODEL)
-        if config.backend == "python" and not (model.is_file() and model.stat().st_size):
-            raise ValueError(f"{model}: the file is missing or empty; deploy the checkpoint again")
     backend = config.backend or _PLATFORMS.get(config.platform)
     if backend and not (backends / backend).is_dir():
         raise ValueError(

@@ -211,7 +211,7 @@ class Server:
 
     def _lacks_instance(self, model: str) -> bool:
         try:
-            config = json.loads(self._ask(f"models/{model}/config"))
+            config = json.loads(_ask(self.http, f"v2/models/{model}/config"))
         except (OSError, ValueError):  # the model is not ready
             return False
         groups = config.get("instance_group", [])
@@ -220,17 +220,12 @@ class Server:
 
     def _unload(self, deadline: float) -> None:
         """Unloads all models, and waits until the requests in flight have their answers."""
-        for model in json.loads(self._ask("repository/index", b"{}")):
-            self._ask(f"repository/models/{model['name']}/unload", b"{}")
-        while b"UNLOADING" in self._ask("repository/index", b"{}"):
+        for model in json.loads(_ask(self.http, "v2/repository/index", b"{}")):
+            _ask(self.http, f"v2/repository/models/{model['name']}/unload", b"{}")
+        while b"UNLOADING" in _ask(self.http, "v2/repository/index", b"{}"):
             if time.monotonic() > deadline:
                 return
             time.sleep(0.05)
-
-    def _ask(self, page: str, body: bytes | None = None) -> bytes:
-        url = f"http://{LOOPBACK}:{self.http}/v2/{page}"
-        with _opener().open(urllib.request.Request(url, body), timeout=5) as answer:
-            return answer.read()
 
     def _launch(self) -> None:
         self._log.parent.mkdir(parents=True, exist_ok=True)
@@ -282,13 +277,11 @@ class Server:
 
     def _wait_until_ready(self) -> None:
         # The metrics come last.
-        pages = [f"{self.http}/v2/health/ready", f"{self.metrics}/metrics"]
+        pages = [(self.http, "v2/health/ready"), (self.metrics, "metrics")]
         deadline = time.monotonic() + self._ready_s
         while self.alive():
-            with (
-                suppress(OSError),  # also an answer other than 200
-                _opener().open(f"http://{LOOPBACK}:{pages[0]}", timeout=5),
-            ):
+            with suppress(OSError):  # also an answer other than 200
+                _ask(*pages[0])
                 pages.pop(0)
             if not pages:
                 return
@@ -322,9 +315,12 @@ def running(repository: str | Path, log: str | Path, **options) -> Iterator[Serv
         server.stop()
 
 
-def _opener() -> urllib.request.OpenerDirector:
-    """Opens pages of this machine, which a proxy of the environment does not reach."""
-    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
+def _ask(port: int, page: str, body: bytes | None = None) -> bytes:
+    """Returns a page of this machine, which a proxy of the environment does not reach."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    request = urllib.request.Request(f"http://{LOOPBACK}:{port}/{page}", body)
+    with opener.open(request, timeout=5) as answer:
+        return answer.read()
 
 
 def _free_ports(ports: Ports) -> Ports:

@@ -13,6 +13,26 @@ from deployment.serving.interface import CANDIDATES_FILE, EXCLUDED, NO_ITEM, TOP
 _BLOCK = 4096
 
 
+def _check_integers(
+    name: str, values: np.ndarray, shape: tuple[int, int | None], allowed: range, rule: str
+) -> None:
+    """Raises BadRequest unless a tensor is int64 [rows, 1], or [rows, any], of allowed values."""
+    rows, columns = shape
+    is_matrix = values.dtype == np.int64 and values.ndim == 2 and len(values) == rows
+    if not is_matrix or columns not in (None, values.shape[1]):
+        raise BadRequest(
+            f"tensor '{name}' is {values.dtype} {list(values.shape)}; needed: int64 [{rows}, "
+            f"{columns or 'items'}]"
+        )
+    is_bad = (values < allowed.start) | (values >= allowed.stop)
+    if is_bad.any():
+        row, place = np.argwhere(is_bad)[0]
+        raise BadRequest(
+            f"tensor '{name}', row {row} (counted from 0): expected {rule}, got "
+            f"{values[row, place]}"
+        )
+
+
 class CatalogueSearch:
     """Searches a catalogue for the items of each user. Thread-safe if `logits_of` is.
 
@@ -57,32 +77,12 @@ class CatalogueSearch:
         top, excluded = arrays.pop(TOP, None), arrays.pop(EXCLUDED, None)
         checked = self._checker.check(arrays)
         rows = len(next(iter(checked.values())))
-        if top is None:
-            top = np.full([rows, 1], most)
-        if top.dtype != np.int64 or top.shape != (rows, 1):
-            raise BadRequest(
-                f"tensor '{TOP}' is {top.dtype} {list(top.shape)}; needed: int64 [{rows}, 1]"
-            )
-        if top.min() < 1 or top.max() > most:
-            bad = int(np.argmax((top < 1) | (top > most)))
-            raise BadRequest(
-                f"tensor '{TOP}', row {bad} (counted from 0): expected 1 to {most} items, the "
-                f"--top_items of the deployment, got {top[bad, 0]}"
-            )
-        if excluded is None:
-            excluded = np.empty([rows, 0], np.int64)
-        if excluded.dtype != np.int64 or excluded.ndim != 2 or len(excluded) != rows:
-            raise BadRequest(
-                f"tensor '{EXCLUDED}' is {excluded.dtype} {list(excluded.shape)}; needed: int64 "
-                f"[{rows}, items], filled with {NO_ITEM}"
-            )
-        is_bad = (excluded < NO_ITEM) | (excluded >= self._num_ids)
-        if is_bad.any():
-            row, place = np.argwhere(is_bad)[0]
-            raise BadRequest(
-                f"tensor '{EXCLUDED}', row {row} (counted from 0): expected ids of items in [0, "
-                f"{self._num_ids}), or {NO_ITEM} for no item, got {excluded[row, place]}"
-            )
+        top = np.full([rows, 1], most) if top is None else top
+        excluded = np.empty([rows, 0], np.int64) if excluded is None else excluded
+        numbers = f"1 to {most} items, the --top_items of the deployment"
+        ids = f"ids of items in [0, {self._num_ids}), or {NO_ITEM} for no item"
+        _check_integers(TOP, top, (rows, 1), range(1, most + 1), numbers)
+        _check_integers(EXCLUDED, excluded, (rows, None), range(NO_ITEM, self._num_ids), ids)
         return checked | {TOP: top, EXCLUDED: excluded}
 
     def search(self, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,7 @@
 """Models for GPU servers: tables or whole models as SavedModels, the dense part by TensorRT."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from math import prod
 from pathlib import Path
@@ -15,7 +16,6 @@ from deployment.serving.interface import (
     DENSE,
     SCORER,
     SPARSE,
-    Interface,
     ServedTensor,
     answered,
     received,
@@ -58,14 +58,7 @@ def write_checks(context: DeploymentContext, name: str, folder: Path) -> str:
 
 def write_sparse(context: DeploymentContext, name: str, folder: Path) -> str:
     """Writes the tables as a SavedModel that receives checked requests."""
-    on_device, report = _placement(context)
-    saved_models.write_sparse(
-        _after_checks(context.interface),
-        context.trained,
-        folder / str(VERSION) / SAVED_MODEL_FOLDER,
-        on_device,
-        context.options.quantize_tables,
-    )
+    on_device, report = _write_tables(context, folder, saved_models.write_sparse)
     instances = context.on_gpus if on_device else Instances(CPU, context.options.instances)
     config = _config(context, name, SPARSE, instances)
     if on_device:
@@ -76,15 +69,8 @@ def write_sparse(context: DeploymentContext, name: str, folder: Path) -> str:
 
 def write_whole(context: DeploymentContext, name: str, folder: Path) -> str:
     """Writes lookups and dense part as one SavedModel that receives checked requests."""
-    on_device, report = _placement(context)
-    saved_models.write_monolithic(
-        context.dense,
-        _after_checks(context.interface),
-        context.trained,
-        folder / str(VERSION) / SAVED_MODEL_FOLDER,
-        on_device,
-        context.options.quantize_tables,
-    )
+    write = partial(saved_models.write_monolithic, context.dense)
+    _, report = _write_tables(context, folder, write)
     write_config(_config(context, name, SCORER, context.on_gpus), folder / CONFIG_FILE)
     return f"a SavedModel in {context.interface.precision} with {report}"
 
@@ -100,22 +86,24 @@ def place(sizes: Mapping[str, int], device_memory_bytes: int) -> tuple[str, ...]
     return tuple(n for n, total in zip(names, totals, strict=True) if total <= device_memory_bytes)
 
 
-def _placement(context: DeploymentContext) -> tuple[tuple[str, ...], str]:
+def _write_tables(
+    context: DeploymentContext, folder: Path, write: Callable[..., None]
+) -> tuple[tuple[str, ...], str]:
+    """Writes a SavedModel with tables, which receives the answers of checks; returns the tables on
+    the device, and a report on the places of all."""
     tables, quantize = context.interface.tables, context.options.quantize_tables
     sizes = {t.name: table_bytes(t.rows, t.dim, quantize) for t in tables}
     on_device = place(sizes, round((context.options.device_memory_gb or 0) * 1e9))
+    inputs, _ = _flattened(context.interface.inputs)
+    interface = context.interface._replace(inputs=inputs, histories=())
+    target = folder / str(VERSION) / SAVED_MODEL_FOLDER
+    write(interface, context.trained, target, on_device, quantize)
     device_bytes = sum(sizes[name] for name in on_device)
     host_bytes = sum(sizes.values()) - device_bytes
     return on_device, (
         f"{len(on_device)} tables on the device ({device_bytes / 1e9:.3f} GB), "
         f"{len(sizes) - len(on_device)} on the host ({host_bytes / 1e9:.3f} GB)"
     )
-
-
-def _after_checks(interface: Interface) -> Interface:
-    """Returns the interface of a model that receives the answers of checks."""
-    inputs, _ = _flattened(interface.inputs)
-    return interface._replace(inputs=inputs, histories=())
 
 
 def _flattened(

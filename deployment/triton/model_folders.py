@@ -1,5 +1,6 @@
 """Reads a model repository: which version folders a path means, and their interfaces."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,10 +29,10 @@ def find_model(path: str | Path) -> ModelFolders:
         problem = f"{path}: is a file" if path.exists() else absent(path, "folder")
         raise ValueError(f"--model {problem}; {_ALLOWED}")
     if (path / interfaces.FILE).is_file():
-        models = {path: _monolithic(path)}
+        models = {path: _whole_model([path])}
     else:
         folders = [path] if _latest_version(path) is not None else sorted(path.iterdir())
-        models = {folder: _whole_model(folder) for folder in folders}
+        models = {folder: _whole_model(_versions(folder)) for folder in folders}
     models = {folder: model for folder, model in models.items() if model is not None}
     if len(models) > 1:
         names = ", ".join(map(str, models))
@@ -53,13 +54,9 @@ def entry_interface(repository: str | Path, model_name: str) -> tuple[Path, Inte
     )
 
 
-def _monolithic(version: Path) -> ModelFolders | None:
-    return ModelFolders(version) if interfaces.read(version).role == SCORER else None
-
-
-def _whole_model(folder: Path) -> ModelFolders | None:
-    """Returns the monolithic model of a folder, or the complete ensemble."""
-    versions = {interfaces.read(version).role: version for version in _versions(folder)}
+def _whole_model(folders: Iterable[Path]) -> ModelFolders | None:
+    """Returns a monolithic model, or a complete ensemble."""
+    versions = {interfaces.read(version).role: version for version in folders}
     if versions.keys() == {SPARSE, DENSE}:
         return ModelFolders(versions[SPARSE], versions[DENSE])
     return ModelFolders(versions[SCORER]) if SCORER in versions else None
@@ -70,13 +67,8 @@ def _versions(folder: Path) -> list[Path]:
     *parts, name = models_of(folder) or [folder.name]
     is_ensemble = parts and name == folder.name
     folders = [folder.parent / part for part in parts] if is_ensemble else [folder]
-    versions = map(_described_version, folders)
-    return [version for version in versions if version is not None]
-
-
-def _described_version(folder: Path) -> Path | None:
-    version = _latest_version(folder)
-    return version if version is not None and (version / interfaces.FILE).is_file() else None
+    versions = filter(None, map(_latest_version, folders))
+    return [version for version in versions if (version / interfaces.FILE).is_file()]
 
 
 def _latest_version(folder: Path) -> Path | None:
