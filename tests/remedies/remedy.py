@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 import dcnv2
 import dlrm
 import ncf
@@ -41,6 +43,12 @@ ROWS = "city,price,click\n" + "".join(
     f"{'abc'[i % 3]},{0.37 * i + 0.5:.2f},{i % 2}\n" for i in range(60)
 )
 
+LOG = "person,thing,when\n" + "".join(
+    f"u{user},i{item},{time}\n"
+    for user in range(12)
+    for time, item in enumerate(np.random.default_rng(user).permutation(30)[:21])
+)
+
 Command = tuple[str, ...]
 Step = Callable[[Path], Command | None]  # in a folder; None: the command stays
 
@@ -49,13 +57,8 @@ Step = Callable[[Path], Command | None]  # in a folder; None: the command stays
 class Remedy:
     """A message with a remedy.
 
-    Attributes:
-        cause: what is wrong, a name of the case.
-        prepare: makes the bad input in a folder.
-        command: the tool and its arguments; relative paths are of the folder.
-        seen: words of the message about the cause.
-        remedy: its words that name the remedy, of this cause alone.
-        apply: applies the remedy; returns another command, or None.
+    The message of `command` on what `prepare` makes has the words `seen` of the cause, and the
+    words `remedy`. `apply` applies the remedy; it returns another command, or None.
     """
 
     cause: str

@@ -3,20 +3,14 @@
 import json
 import shutil
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from preproc.amazon_books.generate_reviews import main as generate_reviews
 from tests.deployment.trained import BOTTOM, DLRM, NCF
-from tests.remedies.remedy import ROWS, Remedy, check, run, then
+from tests.remedies.remedy import LOG, ROWS, Remedy, check, run, then, written
 
-LOG = "person,thing,when\n" + "".join(
-    f"u{user},i{item},{time}\n"
-    for user in range(12)
-    for time, item in enumerate(np.random.default_rng(user).permutation(30)[:21])
-)
 PLAN = ("--plan_only", "--plan_world_size=1")
 TRAINING = {
     "dlrm": (*DLRM, BOTTOM, "--epochs=1"),
@@ -47,14 +41,6 @@ def prepared(name: str, *preparation: str, flags=PLAN):
         return recipe(name, "data", *flags)
 
     return apply
-
-
-def raw(name: str, content: str):
-    def prepare(folder):
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(content)
-
-    return prepare
 
 
 def encoded(name: str = "data", *others: str):
@@ -101,26 +87,20 @@ def parquet_histories(folder):
 
 RAW = [
     Remedy(
-        "a table for dlrm.py", raw("shop.csv", ROWS), recipe("dlrm", "shop.csv"), "got a table",
+        "a table for dlrm.py", written("shop.csv", ROWS), recipe("dlrm", "shop.csv"), "got a table",
         "python -m preproc.transcode --input shop.csv --label COLUMN --split 0.8,0.1,0.1 --output "
         "DATA",
         trained("dlrm", "transcode", "--input=shop.csv", "--label=click", "--split=0.8,0.1,0.1",
                 "--output=data"),
     ),
     Remedy(
-        "a folder of tables for dlrm.py", raw("days/day.csv", ROWS), recipe("dlrm", "days"),
-        "got a table", "--input days --label COLUMN --split 0.8,0.1,0.1",
-        prepared("dlrm", "transcode", "--input=days", "--label=click", "--split=0.8,0.1,0.1",
-                "--output=data"),
-    ),
-    Remedy(
-        "a table for ncf.py", raw("log.csv", LOG), recipe("ncf", "log.csv"), "got a table",
+        "a table for ncf.py", written("log.csv", LOG), recipe("ncf", "log.csv"), "got a table",
         "preproc.transcode --input log.csv --user COLUMN --item COLUMN --split 0.8,0.1,0.1",
         trained("ncf", "transcode", "--input=log.csv", "--user=person", "--item=thing",
                 "--split=0.8,0.1,0.1", "--output=data"),
     ),
     Remedy(
-        "a table for sim.py", raw("log.csv", LOG), recipe("sim", "log.csv"), "got a table",
+        "a table for sim.py", written("log.csv", LOG), recipe("sim", "log.csv"), "got a table",
         "preproc.histories --input_format csv --interactions log.csv --user_column COLUMN "
         "--item_column COLUMN --time_column COLUMN --output DATA",
         trained("sim", "amazon_books", "--input_format=csv", "--interactions=log.csv",
@@ -170,7 +150,7 @@ PATHS = [
         lambda folder: encoded()(folder),
     ),
     Remedy(
-        "a folder of something else", raw("data/notes.md", "notes"), recipe("dlrm", "data"),
+        "a folder of something else", written("data/notes.md", "notes"), recipe("dlrm", "data"),
         "a folder without feature_spec.yaml, which has notes.md", "such as preproc.transcode",
         lambda folder: encoded("clicks")(folder) or recipe("dlrm", "clicks"),
     ),
@@ -188,12 +168,12 @@ PATHS = [
         "got one of users and items", "train ncf.py on it", then(*recipe("ncf", "data")),
     ),
     Remedy(
-        "raw rows to describe", raw("shop.csv", ROWS), ("describe", "shop.csv"), "got a table",
+        "raw rows to describe", written("shop.csv", ROWS), ("describe", "shop.csv"), "got a table",
         "preproc.transcode --input shop.csv --label",
         lambda folder: encoded()(folder) or ("describe", "data"),
     ),
     Remedy(
-        "raw rows as the known data set", raw("shop.csv", ROWS),
+        "raw rows as the known data set", written("shop.csv", ROWS),
         ("transcode", "--input=shop.csv", "--vocabulary=shop.csv", "--output=new"),
         "--vocabulary shop.csv: expected the folder of a data set, got a table",
         "preproc.transcode --input shop.csv",

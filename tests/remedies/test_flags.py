@@ -5,27 +5,13 @@ import os
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 
 from preproc.amazon_books.generate_reviews import main as generate_reviews
 from tests.deployment.trained import BOTTOM, DLRM
-from tests.remedies.remedy import (
-    ROWS,
-    TABLE,
-    Remedy,
-    check,
-    run,
-    then,
-    written,
-)
+from tests.remedies.remedy import LOG, ROWS, TABLE, Remedy, check, run, then, written
 
-LOG = "person,thing,when\n" + "".join(
-    f"u{user},i{item},{time}\n"
-    for user in range(12)
-    for time, item in enumerate(np.random.default_rng(user).permutation(30)[:21])
-)
 COLUMNS = ("--user_column=person", "--item_column=thing", "--time_column=when")
 RATINGS = ("movielens", "--input=log.csv", "--output=data", "--valid_negative=5")
 TRAIN = ("dlrm", "--dataset_path=data", *DLRM, BOTTOM, "--epochs=1", "--run_dir=run")
@@ -46,8 +32,7 @@ SPEC = {
 FOLDER = ("transcode", "--input=raw", "--output=data")
 
 
-def log(folder):
-    (folder / "log.csv").write_text(LOG)
+log = written("log.csv", LOG)
 
 
 def two_logs(folder):
