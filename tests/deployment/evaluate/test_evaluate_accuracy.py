@@ -109,15 +109,9 @@ def test_choice_of_split():
 # The flag that the message names first, and the command line.
 INVALID = """
 --batch_size: --batch_size=0
---in_flight: --in_flight=0
---max_rows: --max_rows=0
 --tolerance: --tolerance=1
 --tolerance: --trained --tolerance=-1
---tolerance: --trained --tolerance=nan
---wait_s: --wait_s=inf
 --url: --model=m --url=u
---model_name: --model=m --model_name=u
---wait_s: --model=m --wait_s=1
 --feature_spec: --feature_spec=f.yaml
 --checkpoint_dir absent:
 """

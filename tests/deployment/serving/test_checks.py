@@ -123,26 +123,6 @@ def test_checks_of_ensemble_parts():
         sparse.check({CATEGORICAL: arrays[CATEGORICAL]})
 
 
-def test_int64_ids_and_tensors_of_more_dims():
-    """A history of 3 steps of two features; the second one has a large table."""
-    interface = Interface(
-        "sim",
-        (ServedTensor("history", "int64", (2, 3)),),
-        (ServedFeature("item", "history", 0, 3, 10), ServedFeature("shop", "history", 3, 3, 2**40)),
-        (),
-        (),
-        (),
-    )
-    ids = np.array([[[0, 1, 9], [0, 5, 2**40 - 1]]])
-    assert check(interface, {"history": ids})["history"] is ids
-    ids[0, 1, 1] = 2**40
-    with pytest.raises(BadRequest, match=f"'shop', row 0 .*: {2**40}; ids lie in"):
-        check(interface, {"history": ids})
-    ids[0, 0, 2], ids[0, 1, 1] = -(2**63), 5
-    with pytest.raises(BadRequest, match=f"'item', row 0 .*: {-(2**63)}; ids lie in"):
-        check(interface, {"history": ids})
-
-
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize("role", ["scorer", "sparse", "dense", "checks"])
 def test_padding_of_histories(role, dtype):

@@ -11,12 +11,7 @@ import numpy as np
 
 
 class HpsStandIn:
-    """The HPS backend with the tables of one model.
-
-    Args:
-      ps_file: `ps.json`.
-      model: name of the model.
-    """
+    """The HPS backend with the tables of one model."""
 
     def __init__(self, ps_file: Path, model: str):
         config = json.loads(ps_file.read_text())

@@ -1,11 +1,8 @@
 """Configurations of served models, parsed back."""
 
 from tritonclient.grpc.model_config_pb2 import (
-    TYPE_FP32,
-    TYPE_INT32,
     TYPE_INT64,
     ModelConfig,
-    ModelInstanceGroup,
 )
 
 from deployment.serving.interface import ServedTensor
@@ -23,33 +20,6 @@ def parsed(config: ModelConfig, tmp_path) -> ModelConfig:
     """Writes a configuration and reads it again."""
     write_config(config, tmp_path / "config.pbtxt")
     return read_config(tmp_path / "config.pbtxt")
-
-
-def test_python_backend_model(tmp_path):
-    config = model_config(
-        *("dlrm_sparse", {"backend": "python"}, [NUMERICAL, IDS], [SCORES]),
-        *(Batching(2048, True, 150), CPU),
-        parameters={"EXECUTION_ENV_PATH": "/env"},
-    )
-    result = parsed(config, tmp_path)
-    assert (result.name, result.backend, result.platform) == ("dlrm_sparse", "python", "")
-    assert result.max_batch_size == 2048
-    assert [(t.name, t.data_type, list(t.dims)) for t in result.input] == [
-        ("numerical_features", TYPE_FP32, [13]),
-        ("categorical_features", TYPE_INT32, [26]),
-    ]
-    assert [(t.name, t.data_type, list(t.dims)) for t in result.output] == [
-        ("scores", TYPE_FP32, [1])
-    ]
-    (group,) = result.instance_group
-    assert (group.kind, group.count, list(group.gpus)) == (ModelInstanceGroup.KIND_CPU, 2, [])
-    assert result.HasField("dynamic_batching")
-    assert result.dynamic_batching.max_queue_delay_microseconds == 150
-    assert list(result.dynamic_batching.preferred_batch_size) == []
-    assert result.parameters["EXECUTION_ENV_PATH"].string_value == "/env"
-    assert result.version_policy.latest.num_versions == 1
-    assert result == config
-    assert list(result.model_warmup) == []
 
 
 def test_warm_up_samples(tmp_path):
@@ -70,11 +40,6 @@ def test_warm_up_samples(tmp_path):
             True,
         )
         assert set(sample.inputs) == {"categorical_features", "positive_history"}
-
-
-def test_warm_up_with_batch_size_one():
-    config = model_config("m", {}, [IDS], [SCORES], Batching(1, True, 0), CPU, warm_up=(1, 1))
-    assert [sample.batch_size for sample in config.model_warmup] == [1]
 
 
 def test_first_dimension_without_batching(tmp_path):

@@ -138,21 +138,6 @@ def test_curves(runs, tmp_path, monkeypatch):
     assert [text.get_text() for text in legend.get_texts()] == [str(run) for run in runs]
 
 
-def test_lines_of_splits(tmp_path, monkeypatch):
-    """A metric of a split has a panel of its own."""
-    drawn = []
-    monkeypatch.setattr(plots, "draw", lambda kind, path, curves: drawn.append(curves))
-    for name, metric in (("a", "auc"), ("b", "hr@10")):
-        with RunLogger(tmp_path / name / "log.json", {"mode": name}) as log:
-            log.metadata(metric, split="test")
-            log.log(1, {metric: 0.5}, epoch=0)
-    draw_curves("x.png", [read_run(tmp_path / name) for name in "ab"])
-    assert {title: [n for n, p in lines.items() if p] for title, lines in drawn[0].items()} == {
-        "AUC (test)": [f"{tmp_path}/a"],
-        "Hit rate (test)": [f"{tmp_path}/b"],
-    }
-
-
 def test_command(runs, tmp_path, run_script, capsys):
     path = tmp_path / "new/comparison.png"
     done = run_script("-m", "runtime.logs", "compare", *runs, "--plot", path)

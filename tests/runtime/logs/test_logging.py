@@ -149,13 +149,6 @@ def test_readable_lines_on_stdout(tmp_path, capsys):
     ]
 
 
-def test_recorded_message(tmp_path, capsys):
-    with RunLogger(tmp_path / "log", {"a": 1}) as log:
-        log.record("stopped")
-    assert _lines(tmp_path / "log")[1]["data"] == {"message": "stopped"}
-    assert capsys.readouterr().out == ""
-
-
 @pytest.mark.parametrize(
     ("value", "text", "of_five_digits"),
     [
