@@ -59,11 +59,7 @@ def missing() -> str | None:
 
 
 class _Namespaces:
-    """Namespaces that end with this process, or earlier by `end`.
-
-    Attributes:
-      pid: the process that holds them, as it is known outside.
-    """
+    """Namespaces that end with this process, or earlier by `end`; `pid` holds them."""
 
     def __init__(self, *kinds: str):
         # bash, because it buries the orphans of its process namespace.
@@ -90,13 +86,7 @@ class _Namespaces:
 
 
 class Node:
-    """One machine.
-
-    Attributes:
-      name: its host name, by which every node finds it.
-      address: its IPv4 address.
-      folder: on the shared file system, for what is this node's alone; has its `tmp` and `run`.
-    """
+    """One machine: its host name, IPv4 address, and folder, which has its own `tmp` and `run`."""
 
     def __init__(self, name: str, address: str, folder: Path, namespaces: _Namespaces, port: str):
         self.name, self.address, self.folder = name, address, folder
@@ -124,14 +114,7 @@ class Node:
         timeout: float = 300,
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a command to its end.
-
-        Args:
-          argv: program and arguments.
-          env: variables in addition to those of this process.
-          timeout: seconds.
-          check: an exit code other than 0 is an error, which shows the output.
-        """
+        """Runs a command to its end; AssertionError with its output if it fails."""
         done = subprocess.run(
             self.command(argv),
             env={**os.environ, **(env or {})},
@@ -151,13 +134,7 @@ class Node:
     def start(
         self, argv: Sequence[object], *, log: Path, env: Mapping[str, str] | None = None
     ) -> subprocess.Popen:
-        """Starts a command that runs until it ends, or the node does.
-
-        Args:
-          argv: program and arguments.
-          log: file that its output is appended to.
-          env: variables in addition to those of this process.
-        """
+        """Starts a command, which ends with the node; appends its output to a log."""
         with open(log, "a") as output:
             process = subprocess.Popen(
                 self.command(argv),
@@ -241,13 +218,9 @@ def inner(process: subprocess.Popen) -> psutil.Process:
 def nodes(
     names: Sequence[str], folder: Path, shared: Sequence[Path] = ()
 ) -> Iterator[dict[str, Node]]:
-    """Starts machines with these names; they end with the block.
+    """Starts machines with these host names, which end with the block.
 
-    Args:
-      names: host names, e.g. ("head", "node0", "node1").
-      folder: an empty one, seen by all nodes; gets one of each node's own.
-      shared: more folders that all nodes see under their paths, even below /tmp and /run; the
-        repository and .venv are.
+    All of them see `folder`, an empty one, the `shared` folders, the repository and .venv.
     """
     folder = folder.resolve()
     shared = [p.resolve() for p in (folder, ROOT, Path(sys.prefix), *shared)]
@@ -274,11 +247,7 @@ def nodes(
 
 
 def write_keys(folder: Path) -> Path:
-    """Makes the keys and settings of ssh for nodes that log in to each other as root.
-
-    Returns:
-      the folder that takes the place of /etc/ssh.
-    """
+    """Makes keys and settings of ssh for nodes; returns the folder in place of /etc/ssh."""
     etc = folder / "ssh"
     etc.mkdir()
     for name in ("ssh_host_ed25519_key", "login_key"):
@@ -304,11 +273,7 @@ def write_keys(folder: Path) -> Path:
 
 
 def start_sshd(node: Node, etc: Path) -> None:
-    """Starts OpenSSH's server on a node; returns when it listens.
-
-    Args:
-      etc: of `write_keys`.
-    """
+    """Starts OpenSSH's server on a node with `write_keys`; returns when it listens."""
     node.mount(etc, Path("/etc/ssh"))
     (node.folder / "run/sshd").mkdir()
     log = node.folder / "sshd.log"

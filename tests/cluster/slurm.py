@@ -78,13 +78,7 @@ def missing() -> str | None:
 
 
 class Slurm:
-    """A cluster as its users see it.
-
-    Attributes:
-      head: the machine from which jobs are submitted.
-      nodes: the machines that run them, by name.
-      folder: of the daemons' logs and the settings.
-    """
+    """A cluster as its users see it: jobs are submitted on `head` and run on `nodes`."""
 
     def __init__(self, head: Node, nodes: Mapping[str, Node], folder: Path):
         self.head, self.nodes, self.folder = head, nodes, folder
@@ -157,12 +151,9 @@ class Slurm:
 
 @contextlib.contextmanager
 def slurm(nodes: Mapping[str, Node], folder: Path, head: str = "head") -> Iterator[Slurm]:
-    """Starts SLURM on machines; it and all of its jobs end with the block.
+    """Starts SLURM on machines, with its controller on `head`; it and its jobs end with the block.
 
-    Args:
-      nodes: by name.
-      folder: an empty one that all nodes see; no spaces in its path, which SLURM cannot read.
-      head: the name of the one that gets the controller.
+    All machines see `folder`, an empty one without spaces in its path, which SLURM cannot read.
     """
     workers = {name: node for name, node in nodes.items() if name != head}
     (folder / "slurm.conf").write_text(

@@ -29,13 +29,7 @@ NUM_STEPS = 54  # of the documented training
 
 
 class Documented(NamedTuple):
-    """The commands of the page.
-
-    Attributes:
-      prepare: makes the rows.
-      cmd: sets the variable.
-      submit, submit_container: start it, without and with a container.
-    """
+    """The commands of the page."""
 
     prepare: str
     cmd: str
@@ -51,11 +45,7 @@ def documented() -> Documented:
 
 
 class Clone:
-    """A copy of the repository, which gets rows to train on.
-
-    Attributes:
-      folder: the copy.
-    """
+    """A copy of the repository, which gets rows to train on."""
 
     def __init__(self, folder: Path, slurm):
         self.folder, self._slurm, self._page = folder, slurm, documented()

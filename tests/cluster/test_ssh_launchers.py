@@ -77,13 +77,7 @@ def kill_trainings(nodes):
 
 
 class Cut:
-    """A training that loses a machine in its second epoch.
-
-    Attributes:
-      code: exit code of the launcher.
-      after_s: seconds from the loss of the machine to the end of the launcher.
-      output: output of the launcher and all ranks.
-    """
+    """A training that loses a machine in its second epoch; `after_s`: until the launcher ended."""
 
     def __init__(self, nodes, lost, command, variables, log):
         process = nodes["head"].start(command, log=log, env=variables)

@@ -19,14 +19,7 @@ BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
 class Network:
-    """Settings of this machine, as commands of a build see them.
-
-    Args:
-      folder: where pip's settings are written.
-
-    Attributes:
-      environment: variables for the commands.
-    """
+    """Settings of this machine, as commands of a build see them in `environment`."""
 
     def __init__(self, folder: Path):
         folder.mkdir(parents=True, exist_ok=True)

@@ -84,11 +84,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def parse(text: str) -> list[Instruction]:
-    """The instructions of a file.
-
-    Raises:
-      ValueError: an instruction that is not known here, or a here-document.
-    """
+    """The instructions of a file; ValueError for one that is not known here."""
     instructions: list[Instruction] = []
     pending, begins = "", 0
     for number, line in enumerate(text.splitlines(), 1):
@@ -113,11 +109,7 @@ def parse(text: str) -> list[Instruction]:
 
 
 def read(path: Path, arguments: Mapping[str, str] | None = None) -> Dockerfile:
-    """A file's stages, with build arguments as `docker build --build-arg` gives them.
-
-    Raises:
-      ValueError: an argument that the file does not have, or something that is not read here.
-    """
+    """A file's stages, with build arguments as `docker build --build-arg` gives them."""
     values = dict(arguments or {})
     declared: dict[str, str] = {}
     stages: list[tuple[str, str, list[Instruction]]] = []

@@ -95,13 +95,7 @@ class Image:
 
 
 class Builder:
-    """Builds stages into `folder`, each once.
-
-    Args:
-      root: the context, with its .dockerignore.
-      images: the base images that a Dockerfile names.
-      network: settings and files of a build's commands that leave no trace in the image.
-    """
+    """Builds stages into `folder`, each once, from base images; `root` is the context."""
 
     def __init__(self, folder: Path, root: Path, images: Mapping[str, Image], network: Network):
         self.folder, self.root, self.network = folder, root, network
@@ -221,11 +215,7 @@ def run(
 ) -> tuple[int, str]:
     """Like `docker run --rm`: exit status and output of a command (default: the image's).
 
-    Args:
-      folder: a new one, for the container's own layer.
-      volumes: folders of this machine, and where they are mounted.
-      user: another than the image's, like "docker run --user".
-      read_only: the image cannot be written, only volumes and /tmp.
+    `folder` is a new one; a `read_only` image cannot be written, only volumes and /tmp.
     """
     image = replace(image, user=user or image.user)
     steps = [HOSTS] + [
