@@ -7,12 +7,13 @@
 """
 
 import contextlib
+import functools
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from config.command import CommandOptions, parse
-from config.flag import flag
+from config.flag import excludes, flag
 from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.rows import DEFAULT_ALPHA, DEFAULT_NUM_NUMERICAL, synthetic_spec
@@ -36,7 +37,7 @@ VARIANTS = {
     ),
 }
 _VARIANT_ALPHA = 1.45
-_OWN_FLAGS = ("num_numerical", "cardinalities", "hotness", "alpha")
+_own_flag = functools.partial(flag, None, needs=(excludes("variant"),))
 
 
 @dataclass(frozen=True)
@@ -45,16 +46,15 @@ class SpecOptions(CommandOptions):
 
     dst: str = flag(SPEC_FILE, "YAML file to write", metavar="FILE")
     variant: str | None = flag(None, "Criteo's sizes", choices=tuple(VARIANTS))
-    num_numerical: int | None = flag(
-        None, f"numerical features (default {DEFAULT_NUM_NUMERICAL})", at_least=0
+    num_numerical: int | None = _own_flag(
+        f"numerical features (default {DEFAULT_NUM_NUMERICAL})", at_least=0
     )
-    cardinalities: tuple[int, ...] | None = flag(
-        None, "ids of each categorical feature; '' for zero features"
+    cardinalities: tuple[int, ...] | None = _own_flag(
+        "ids of each categorical feature; '' for zero features"
     )
-    hotness: tuple[int, ...] | None = flag(None, "ids per row, one number or one each (default 1)")
-    alpha: tuple[float, ...] | None = flag(
-        None,
-        f"exponent of the ids' power law, one number or one each (default {DEFAULT_ALPHA})",
+    hotness: tuple[int, ...] | None = _own_flag("ids per row, one number or one each (default 1)")
+    alpha: tuple[float, ...] | None = _own_flag(
+        f"exponent of the ids' power law, one number or one each (default {DEFAULT_ALPHA})"
     )
 
 
@@ -67,12 +67,7 @@ def main(argv: list[str] | None = None) -> int:
 def write(flags: SpecOptions) -> str:
     """Writes the spec that the flags describe, with the files of our usual layout; returns where,
     for people."""
-    own_flags = [name for name in _OWN_FLAGS if getattr(flags, name) is not None]
     if flags.variant is not None:
-        if own_flags:
-            raise ValueError(
-                f"--variant and --{own_flags[0]}: a variant has its own; give one of them"
-            )
         spec = synthetic_spec(VARIANTS[flags.variant], alpha=_VARIANT_ALPHA)
     elif flags.cardinalities is None:
         raise ValueError(

@@ -24,14 +24,10 @@ from dataloading.interactions.stored import stores_labels
 from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.ragged import Ragged
 from dataloading.pipeline.sample_dataset import SampleDataset
+from dataloading.spec import feature_spec as fs
 from dataloading.spec.casts import cast_exactly
 from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE, VOCABULARY_FOLDER
-from dataloading.spec.feature_spec import (
-    CATEGORICAL_CHANNEL,
-    LABEL_CHANNEL,
-    NUMERICAL_CHANNEL,
-    FeatureSpec,
-)
+from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.rows import stored_spec
 from runtime.cli import exit_status
 from runtime.files.disk import write_errors_name
@@ -134,7 +130,7 @@ def _usual_layout(
     is that of the first row, where rows could differ."""
     channels = {
         channel: spec.channel_spec.get(channel, ())
-        for channel in (NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL, LABEL_CHANNEL)
+        for channel in (fs.NUMERICAL_CHANNEL, fs.CATEGORICAL_CHANNEL, fs.LABEL_CHANNEL)
     }
     used = {feature for names in channels.values() for feature in names}
     features = {name: dict(keys) for name, keys in spec.feature_spec.items() if name in used}
@@ -153,7 +149,7 @@ class _RawBinaryWriter:
         layout = stored_spec(dict(spec.feature_spec), channels, [split]).to_dict()
         self._chunks = layout["source_spec"][split]
         if not any(column.role is Role.LABEL for column in columns):
-            labels = channels[LABEL_CHANNEL]
+            labels = channels[fs.LABEL_CHANNEL]
             self._chunks = [chunk for chunk in self._chunks if chunk["features"] != labels]
         (directory / split).mkdir()
         self._paths = [directory / chunk["files"][0] for chunk in self._chunks]
@@ -169,7 +165,7 @@ class _RawBinaryWriter:
             else:
                 rows[column.feature] = self._dense(column.feature, array)
         if numericals:  # neighboring features are one array
-            names = self._spec.channel(NUMERICAL_CHANNEL)
+            names = self._spec.channel(fs.NUMERICAL_CHANNEL)
             ends = np.cumsum([self._spec.hotness(name) for name in names])
             parts = np.split(np.concatenate(numericals, axis=1), ends[:-1], axis=1)
             rows |= zip(names, parts, strict=True)

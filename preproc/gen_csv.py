@@ -50,7 +50,7 @@ class RawFileOptions(CommandOptions):
     auto_cardinality: int = flag(
         1000, "ids to draw for features whose cardinality is auto", at_least=1
     )
-    seed: int = flag(0, "of the teacher and the rows")
+    seed: int = flag(0, "of the teacher and the rows", at_least=0)
 
 
 def main(argv: list[str] | None = None) -> int:

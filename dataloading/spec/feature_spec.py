@@ -9,7 +9,6 @@ import hashlib
 import json
 import math
 import os
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,7 +71,8 @@ class FeatureSpec:
         }
         for name, value in normal.items():
             object.__setattr__(self, name, value)
-        self._check_ids(channels.get(CATEGORICAL_CHANNEL, ()), CATEGORICAL_CHANNEL)
+        for feature in channels.get(CATEGORICAL_CHANNEL, ()):
+            self.cardinality(feature)
 
     @classmethod
     def from_yaml(cls, path: str | os.PathLike[str]) -> "FeatureSpec":
@@ -126,7 +126,7 @@ class FeatureSpec:
         if "cardinality" not in keys:
             raise ValueError(
                 f"{self.origin}: feature_spec: feature '{feature}': cardinality is missing; "
-                "expected the number of different ids, 1 or more"
+                "expected the number of different ids, 1 or more, of each feature that holds ids"
             )
         return int(keys["cardinality"])
 
@@ -159,14 +159,6 @@ class FeatureSpec:
     def hotnesses(self, channel: str) -> list[int]:
         """Returns the hotness of each feature of a channel."""
         return [self.hotness(feature) for feature in self.channel(channel)]
-
-    def _check_ids(self, features: Sequence[str], channel: str) -> None:
-        for feature in features:
-            if "cardinality" not in self.feature_spec[feature]:
-                raise ValueError(
-                    f"{self.origin}: feature_spec: feature '{feature}': cardinality is missing; "
-                    f"the features of channel '{channel}' are ids and need one, 1 or more"
-                )
 
     def require(
         self,
@@ -203,9 +195,9 @@ class FeatureSpec:
                     )
                 channel_of[feature] = channel
             if channel in id_channels:
-                self._check_ids(self.channel_spec[channel], channel)
+                self.cardinalities(channel)
         if LABEL_CHANNEL in channels:
-            self._check_one_label(model_name)
+            self.require_one_value(LABEL_CHANNEL, model_name)
         for split in splits:
             self._check_split(split, f"{model_name} needs")
             stored = {name for chunk in self.source_spec[split] for name in chunk.features}
@@ -224,13 +216,14 @@ class FeatureSpec:
                         f"'{chunk.type}'; {model_name} reads {', '.join(chunk_types)}"
                     )
 
-    def _check_one_label(self, model_name: str) -> None:
-        labels = self.channel_spec[LABEL_CHANNEL]
-        if len(labels) != 1 or self.hotness(labels[0]) != 1:
+    def require_one_value(self, channel: str, model_name: str) -> None:
+        """Raises ValueError unless a channel has one feature of one value per sample."""
+        features, widths = self.channel(channel), self.hotnesses(channel)
+        if widths != [1]:
             raise ValueError(
-                f"{self.origin}: channel_spec: channel '{LABEL_CHANNEL}': {len(labels)} features "
-                f"({rules.listing(labels)}) of {[self.hotness(name) for name in labels]} "
-                f"values per row; {model_name} needs one feature of one value"
+                f"{self.origin}: channel_spec: channel '{channel}': {len(features)} features "
+                f"({rules.listing(features)}) of {widths} values per row; {model_name} needs one "
+                "feature of one value"
             )
 
     def validate_files(self, split: str | None = None, chunks: Sequence[int] | None = None) -> None:
@@ -301,20 +294,14 @@ class FeatureSpec:
         sizes = []
         for file, unit in zip(chunk.files, units, strict=True):
             path = self.base_directory / file
-            try:
-                status = os.stat(path)
-            except OSError as error:
+            if not path.is_file():
+                raise ValueError(f"{where}: file '{file}' is not there ({path})")
+            sizes.append(path.stat().st_size)
+            if sizes[-1] % unit:
                 raise ValueError(
-                    f"{where}: file '{file}' is not there ({path}: {error.strerror})"
-                ) from None
-            if not stat.S_ISREG(status.st_mode):
-                raise ValueError(f"{where}: '{file}' is not a file ({path})")
-            if status.st_size % unit:
-                raise ValueError(
-                    f"{where}: file '{file}' has {status.st_size} bytes, not a whole number of "
+                    f"{where}: file '{file}' has {sizes[-1]} bytes, not a whole number of "
                     f"rows of {unit} bytes (features {rules.listing(chunk.features)})"
                 )
-            sizes.append(status.st_size)
         if chunk.type == "ragged_binary":
             counts = [size // unit for size, unit in zip(sizes[1:], units[1:], strict=True)]
             if len(set(counts)) > 1:

@@ -278,20 +278,12 @@ def channels_section(raw: Any, features: Features, origin: str) -> dict[str, tup
     return {CHANNEL_ALIASES.get(channel, channel): tuple(names) for channel, names in raw.items()}
 
 
-def plain_value(value: Any, where: str, depth: int = 0) -> Any:
+def plain_value(value: Any, where: str) -> Any:
     """Returns a copy of what YAML can write; NumPy scalars and tuples become plain values."""
-    if depth > 50:
-        raise ValueError(f"{where}: nested more than 50 levels deep (or in itself)")
     if isinstance(value, dict):
-        for key in value:
-            if isinstance(key, tuple):
-                raise ValueError(f"{where}: the key {key!r:.100} is a list; expected a scalar")
-        return {
-            plain_value(key, where, depth + 1): plain_value(item, where, depth + 1)
-            for key, item in value.items()
-        }
+        return {plain_value(key, where): plain_value(item, where) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain_value(item, where, depth + 1) for item in value]
+        return [plain_value(item, where) for item in value]
     if isinstance(value, np.generic):
         return value.item()
     if value is None or isinstance(value, bool | int | float | str | datetime.date):

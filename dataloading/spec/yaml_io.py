@@ -6,7 +6,6 @@ from typing import Any
 import yaml
 
 from runtime.files.outputs import output_file
-from runtime.files.paths import error_text
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -41,27 +40,16 @@ def read_mapping(path: Path) -> dict[str, Any]:
     """Returns the mapping that a YAML file holds.
 
     Raises:
-        ValueError: the file cannot be read, is not YAML, has a key twice, or holds something else
+        ValueError: the file does not exist, is not YAML, has a key twice, or holds something else
             than a mapping.
     """
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader)
     except FileNotFoundError:
         raise ValueError(f"{path}: the file does not exist") from None
-    except IsADirectoryError:
-        raise ValueError(f"{path}: is a folder; name the YAML file in it") from None
-    except PermissionError as error:
-        raise ValueError(error_text(error)) from None
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: is not YAML: not UTF-8 text ({error.reason})") from None
-    except RecursionError:
-        raise ValueError(f"{path}: is not YAML that can be read: nested too deeply") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
+    # ValueError: bytes that are not UTF-8, or a date that does not exist.
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from None
-    if content is None:
-        raise ValueError(f"{path}: is empty; a feature spec is a mapping of sections")
     if not isinstance(content, dict):
         raise ValueError(f"{path}: holds a {type(content).__name__}, not a mapping of sections")
     return content

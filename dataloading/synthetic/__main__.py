@@ -37,8 +37,8 @@ class ClickOptions(CommandOptions):
     alpha: tuple[float, ...] = flag(
         (DEFAULT_ALPHA,), "exponent of the power law, one number or one each; 0 is uniform"
     )
-    num_numerical: int = flag(DEFAULT_NUM_NUMERICAL, "numerical features")
-    seed: int = flag(0, "of the teacher and the rows")
+    num_numerical: int = flag(DEFAULT_NUM_NUMERICAL, "numerical features", at_least=0)
+    seed: int = flag(0, "of the teacher and the rows", at_least=0)
 
 
 def main(argv: list[str] | None = None) -> int:

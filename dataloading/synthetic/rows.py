@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from dataloading.pipeline.columns import Column, Role
-from dataloading.pipeline.shuffle import check_at_least
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.power_law import PowerLaw
@@ -37,7 +36,6 @@ def synthetic_spec(
         alpha: exponent of the power law, one number for all features or one each; 0 is uniform.
         num_numerical: float16 numerical features; may be 0.
     """
-    check_at_least(0, num_numerical=num_numerical)
     hotnesses = _one_each("hotness", hotness, len(cardinalities))
     alphas = _one_each("alpha", alpha, len(cardinalities))
     categorical = {
@@ -107,7 +105,6 @@ class SyntheticSamples:
     """
 
     def __init__(self, spec: FeatureSpec, split: str, seed: int, cached_blocks: int = 4):
-        check_at_least(0, seed=seed)
         spec.require(
             "the generator",
             channels=(fs.NUMERICAL_CHANNEL, fs.CATEGORICAL_CHANNEL, fs.LABEL_CHANNEL),

@@ -46,7 +46,7 @@ def test_empty_items(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--variant=criteo_t3_synthetic", "--alpha=1"], "--variant and --alpha: a variant has"),
+        (["--variant=criteo_t3_synthetic", "--alpha=1"], "--alpha is only read without --variant"),
         (["--num_numerical=3"], "neither --variant nor --cardinalities; give one of them"),
         (["--cardinalities=0"], "'cat_0': cardinality is 0; expected a positive whole number"),
         (
