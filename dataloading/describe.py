@@ -18,20 +18,14 @@ import pyarrow as pa
 from config.command import CommandOptions, parse
 from config.flag import flag
 from dataloading.formats.open_chunk import is_readable, length_faults, open_chunk
-from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE, stored_spec
+from dataloading.formats.split_tfrecords.folder_format import stored_spec
 from dataloading.histories.events import Events
 from dataloading.interactions.stored import length_of_lists, read_candidate_lists
 from dataloading.pipeline.chunk_reader import OpenChunk, spans_of
 from dataloading.pipeline.ragged import Ragged
+from dataloading.spec import feature_spec as fs
 from dataloading.spec.data_set_files import SPEC_FILE
-from dataloading.spec.feature_spec import (
-    ITEM_CHANNEL,
-    LABEL_CHANNEL,
-    NUMERICAL_CHANNEL,
-    USER_CHANNEL,
-    Chunk,
-    FeatureSpec,
-)
+from dataloading.spec.feature_spec import Chunk, FeatureSpec
 from dataloading.spec.history_channels import RANGES_TYPE
 from dataloading.spec.locate import find_feature_spec
 from runtime.cli import exit_status
@@ -89,41 +83,40 @@ def describe(path: Path) -> int:
 
 def describe_split(spec: FeatureSpec, split: str, faults: list[str]) -> list[str]:
     """Returns a split in lines for people; appends what is wrong with it to `faults`."""
-    lines, rows, records, kind, num_before = [], {}, {}, "", len(faults)
+    lines, opened, kind, num_before = [], {}, "", len(faults)
     for index, chunk in enumerate(spec.source_spec[split]):
         names = ", ".join(chunk.features)
         try:
             spec.validate_files(split, [index])
             if chunk.type == RANGES_TYPE:
-                events = Events(spec, split, chunk)
-                events.ranges(np.arange(events.num_rows))
-                rows[index] = events.num_rows
+                opened[index] = events = Events(spec, split, chunk)
+                events.ranges(np.arange(events.num_samples))
                 lines.append(f"  {names}: ranges of {events.num_events:,} events")
                 continue
             if not is_readable(spec, chunk):
                 lines.append(f"  {names}: {chunk.type}, rows and values are not checked")
                 continue
-            stored = open_chunk(spec, split, chunk)
-            rows[index] = stored.num_samples
-            if chunk.type == CHUNK_TYPE:
-                records[index] = stored
+            opened[index] = stored = open_chunk(spec, split, chunk)
             for name, facts in summarize(spec, chunk, stored).items():
                 lines.append(f"  {_feature_line(spec, name, facts, stored)}")
                 if facts["num_faults"]:
                     fault = f"{facts['num_faults']} {_rule(spec, name)[0]}"
                     faults.append(f"split '{split}': feature '{name}': {fault}")
-                if name in spec.channel_spec.get(LABEL_CHANNEL, ()):
+                if name in spec.channel_spec.get(fs.LABEL_CHANNEL, ()):
                     kind = f", share of 1 in {name} {facts['mean']:.4f}"
         except ValueError as error:  # with its location
             faults.append(str(error))
-    faults += _row_faults(spec, split, rows, records)
-    if len(faults) == num_before and len(rows) == len(spec.source_spec[split]):
-        try:
-            kind += _candidate_lists(spec, split, rows[0])
-        except ValueError as error:
-            faults += [str(error)] * (str(error) not in faults)  # of another split
-    count = f"{next(iter(rows.values())):,} rows" if rows else "rows unknown"
-    return [f"{split}: {count}{kind}, {_size_bytes(spec, split):,} bytes", *lines]
+    count = next((chunk.num_samples for chunk in opened.values()), None)
+    try:
+        faults += length_faults(spec, split, opened)
+        if count == 0:
+            faults.append(f"split '{split}' has no rows")
+        if len(faults) == num_before and len(opened) == len(spec.source_spec[split]):
+            kind += _candidate_lists(spec, split, count)
+    except ValueError as error:  # length.json or a candidate list is invalid
+        faults += [str(error)] * (str(error) not in faults)  # of another split
+    rows = "rows unknown" if count is None else f"{count:,} rows"
+    return [f"{split}: {rows}{kind}, {_size_bytes(spec, split):,} bytes", *lines]
 
 
 def summarize(spec: FeatureSpec, chunk: Chunk, stored: OpenChunk) -> dict[str, dict]:
@@ -169,9 +162,9 @@ def _blocks(spec: FeatureSpec, chunk: Chunk, stored: OpenChunk) -> Iterator[tupl
 
 def _rule(spec: FeatureSpec, name: str) -> tuple[str, Callable[[np.ndarray], np.ndarray]]:
     """Returns the faults that a loader refuses in a feature, for people, and their mask."""
-    if name in spec.channel_spec.get(LABEL_CHANNEL, ()):
+    if name in spec.channel_spec.get(fs.LABEL_CHANNEL, ()):
         return "labels other than 0 and 1", lambda values: (values != 0) & (values != 1)
-    if name in spec.channel_spec.get(NUMERICAL_CHANNEL, ()):
+    if name in spec.channel_spec.get(fs.NUMERICAL_CHANNEL, ()):
         rule = "numerical values that are not finite in float32"
         return rule, lambda values: ~(np.abs(values) <= _LARGEST)  # true for NaN
     if "cardinality" in spec.feature_spec[name]:
@@ -197,24 +190,9 @@ def _feature_line(spec: FeatureSpec, name: str, facts: dict, stored: OpenChunk) 
     return line
 
 
-def _row_faults(spec: FeatureSpec, split: str, rows: dict[int, int], records: dict) -> list[str]:
-    """Returns disagreements on the number of rows; both by number of a chunk."""
-    try:
-        faults = list(length_faults(spec, split, records))
-    except ValueError as error:  # length.json is invalid
-        faults = [str(error)]
-    # Where all are split TFRecords, length_faults has reported it.
-    if len(set(rows.values())) > 1 and len(records) < len(rows):
-        listed = ", ".join(f"chunk {index} has {count}" for index, count in rows.items())
-        faults.append(f"split '{split}': the chunks differ in their number of rows: {listed}")
-    if 0 in rows.values():
-        faults.append(f"split '{split}' has no rows")
-    return faults
-
-
 def _candidate_lists(spec: FeatureSpec, split: str, num_rows: int) -> str:
     """Returns the number of candidate lists, for people; raises ValueError for a broken list."""
-    if not {USER_CHANNEL, ITEM_CHANNEL} <= spec.channel_spec.keys():
+    if not {fs.USER_CHANNEL, fs.ITEM_CHANNEL} <= spec.channel_spec.keys():
         return ""
     length = length_of_lists(spec, split)
     if length is None:

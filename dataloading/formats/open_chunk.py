@@ -7,7 +7,8 @@ from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE as RECO
 from dataloading.formats.split_tfrecords.folder_format import LENGTH_FILE, read_length
 from dataloading.formats.split_tfrecords.open_records import RecordChunk
 from dataloading.formats.torch_tensor import TensorChunk
-from dataloading.pipeline.chunk_reader import OpenChunk
+from dataloading.pipeline.chunk_reader import ChunkReader, OpenChunk, spans_of
+from dataloading.pipeline.columns import Role
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
 from dataloading.spec.history_channels import has_histories
 from dataloading.spec.rules import listing
@@ -65,6 +66,24 @@ def open_chunks(
     for fault in length_faults(spec, split, opened):
         raise ValueError(fault)
     return opened, opened[numbers[0]].num_samples
+
+
+def open_features(
+    spec: FeatureSpec,
+    split: str,
+    roles: Mapping[str, Role],
+    checked: Sequence[int] | None = None,
+) -> ChunkReader:
+    """Opens features of a split, each of which is a column.
+
+    Args:
+        roles: feature -> role, at least one.
+        checked: see `open_chunks`.
+    """
+    spans = spans_of(spec, spec.source_spec[split])
+    columns = [(role, spans[feature]) for feature, role in roles.items()]
+    used = sorted({span.chunk for _, span in columns})
+    return ChunkReader(spec, split, columns, *open_chunks(spec, split, used, checked))
 
 
 def length_faults(spec: FeatureSpec, split: str, opened: Mapping[int, OpenChunk]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from dataloading.histories.range_reader import RangeReader
 from dataloading.pipeline.batch import Batch, SequenceInputs
 from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.sample_dataset import LoaderOptions, SampleDataset
-from dataloading.pipeline.shuffle import BlockShuffle, FileOrder, RedrawnOrder, RepeatedOrder
+from dataloading.pipeline.shuffle import BlockShuffle, FileOrder, RepeatedOrder
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TRAIN, FeatureSpec, smallest_id_dtype
 from dataloading.spec.history_channels import (
     RANGES_TYPE,
@@ -84,8 +84,6 @@ class SequenceDataset(SampleDataset):
 
     def __init__(self, spec: FeatureSpec, split: str, batch_size: int, **options):
         options = SequenceOptions(batch_size=batch_size, **options)
-        if options.repeat_count < 0:
-            raise ValueError(f"repeat_count is {options.repeat_count}; expected 0 or more")
         channels = sequence_channels(
             spec, (split,), with_labels=options.with_labels, with_negatives=options.with_negatives
         )
@@ -102,8 +100,7 @@ class SequenceDataset(SampleDataset):
             window = max(1, _WINDOW_SAMPLES // files.prebatch) * files.prebatch
             block = files.prebatch if files.prebatch > 1 else _BLOCK_SAMPLES
             order = BlockShuffle(files.num_samples, options.seed, block, window)
-        if options.redraws_negatives and isinstance(files, RangeReader):
-            order = RedrawnOrder(order, files.num_samples)
+        redraws = options.redraws_negatives and isinstance(files, RangeReader)
         num_samples = passes * files.num_samples
         if options.drop_remainder:
             num_samples -= num_samples % batch_size
@@ -117,7 +114,7 @@ class SequenceDataset(SampleDataset):
             files,
             split,
             options,
-            order=RepeatedOrder(order, files.num_samples, passes),
+            order=RepeatedOrder(order, files.num_samples, passes, redraws),
             num_samples=num_samples,
             arrange=lambda batch: _arrange(batch, inputs),
         )
@@ -188,15 +185,9 @@ def _check_prebatch(
             raise ValueError(f"{flag} is {expected}, and {spec.origin} has no TFRecords; remove it")
         return
     for source, size in ((f"metadata: {key}", spec.metadata.get(key)), (flag, expected)):
-        if size is None:
-            continue
-        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-            raise ValueError(
-                f"{spec.origin}: {source} is {size!r}; expected a whole number from 0 on"
-            )
         # Fewer samples than a prebatch are one record, the remainder.
-        is_remainder = files.num_records <= 1 and files.prebatch <= max(1, size)
-        if files.prebatch != max(1, size) and not is_remainder:
+        is_equal = size is None or files.prebatch == max(1, size)
+        if not (is_equal or (files.num_records <= 1 and files.prebatch < size)):
             raise ValueError(
                 f"{spec.origin}: {source} is {size}, and the records of split '{split}' hold "
                 f"{files.prebatch} rows; leave {flag} at 0, the loader finds out, and correct "

@@ -18,7 +18,7 @@ class Events:
     Attributes:
         columns: feature -> its ids of all events, [events].
         num_events: events of all users.
-        num_rows: rows of the split.
+        num_samples: rows of the split.
 
     Raises:
         ValueError: a file is missing, incomplete, or has an invalid id.
@@ -28,7 +28,7 @@ class Events:
         self._where = f"{spec.origin}: split '{split}': file"
         self._file = chunk.files[0]
         self._ranges = _mapped(spec, self._file, np.dtype("<i8")).reshape(-1, 2)
-        self.num_rows = len(self._ranges)
+        self.num_samples = len(self._ranges)
         self.columns = {}
         for feature, file in zip(chunk.features, chunk.files[1:], strict=True):
             ids = _mapped(spec, file, spec.dtype(feature).newbyteorder("<"))

@@ -50,13 +50,16 @@ class Negatives:
         """From the metadata of a data set; raises ValueError for invalid ones."""
         content = spec.metadata.get(METADATA)
         where = f"{spec.origin}: metadata: {METADATA}"
-        if not isinstance(content, dict) or content.keys() != {"distribution", "seed"}:
-            raise ValueError(f"{where} is {content!r}; expected {{distribution: ..., seed: ...}}")
-        distribution, seed = content["distribution"], content["seed"]
-        if distribution not in NEGATIVES:
-            raise ValueError(f"{where}: distribution is {distribution!r}; expected {NEGATIVES}")
-        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 64:
-            raise ValueError(f"{where}: seed is {seed!r}; expected an integer in [0, 2^64)")
+        match content:
+            case {"distribution": str(distribution), "seed": int(seed)}:
+                is_valid = distribution in NEGATIVES and 0 <= seed < 1 << 64
+            case _:
+                is_valid = False
+        if not is_valid:
+            raise ValueError(
+                f"{where} is {content!r}; expected distribution: {' or '.join(NEGATIVES)}, and "
+                "seed: an integer in [0, 2^64)"
+            )
         if num_items < 2:
             raise ValueError(
                 f"{where}: there is one item, and no other one to draw negatives from; expected "
@@ -67,19 +70,24 @@ class Negatives:
     def keys(
         self, passes: np.ndarray, users: np.ndarray, events: np.ndarray, labels: np.ndarray
     ) -> np.ndarray:
-        """Returns the initial hash of each sample (its user, number of earlier events, label).
+        """Returns the initial hash, uint64 [n], of each sample.
 
         Args:
             passes: number of the pass over the data for which each sample is drawn, int64 [n].
+            users, events, labels: of the samples; events: the number of earlier ones.
         """
         seeds = np.uint64(self.seed) + passes.astype(np.uint64) * _SEED_STEP
-        return row_keys(seeds, users, events, labels)
+        key = _folded(np.zeros(1, np.uint64), seeds)
+        for part in (users, events, labels):
+            key = _folded(key, part.astype(np.uint64))
+        return key
 
     def draw(self, keys: np.ndarray, steps: np.ndarray, positives: np.ndarray) -> np.ndarray:
         """Returns a negative item for each positive one, int64 [n], `steps` before the target."""
         if self.distribution == POPULARITY:
-            return draw_by_popularity(keys, steps, self.events)
-        return draw(keys, steps, positives, self.num_items)
+            return self.events[_uniform(keys, steps, len(self.events))].astype(np.int64)
+        candidates = _uniform(keys, steps, self.num_items - 1) + 1
+        return candidates + (candidates >= positives)
 
     def draw_histories(
         self, keys: np.ndarray, lengths: np.ndarray, positive: np.ndarray
@@ -117,42 +125,6 @@ def features_of_items(table: np.ndarray, items: np.ndarray) -> np.ndarray:
     out = aligned(items.nbytes).view(np.int32).reshape(items.shape)
     function(table, items, items.size, out)
     return out
-
-
-def row_keys(
-    seeds: np.ndarray, users: np.ndarray, events: np.ndarray, labels: np.ndarray
-) -> np.ndarray:
-    """Returns the initial hash of each row (seed, user, number of its event, label), uint64 [n].
-
-    Args:
-        seeds: of the rows, uint64 [n], or of all of them, [1].
-    """
-    key = _folded(np.zeros(1, np.uint64), seeds)
-    for part in (users, events, labels):
-        key = _folded(key, part.astype(np.uint64))
-    return key
-
-
-def draw(keys: np.ndarray, steps: np.ndarray, positives: np.ndarray, num_items: int) -> np.ndarray:
-    """Returns an item other than the positive one for each place, int64 [n], all equally likely.
-
-    Args:
-        keys: of the rows that the places are in, [n].
-        steps: back from the target, [n].
-        positives: item ids, 1 to num_items, [n].
-        num_items: 2 to 2^31 - 1.
-    """
-    candidates = _uniform(keys, steps, num_items - 1) + 1
-    return candidates + (candidates >= positives)
-
-
-def draw_by_popularity(keys: np.ndarray, steps: np.ndarray, items: np.ndarray) -> np.ndarray:
-    """Returns the item of a random event, of fewer than 2^32, for each place, int64 [n].
-
-    Items are drawn in proportion to their number of events, as NVIDIA's `sim_preprocessing.py` and
-    the authors of DIEN do. As there, the positive item itself may be drawn.
-    """
-    return items[_uniform(keys, steps, len(items))].astype(np.int64)
 
 
 def _uniform(keys: np.ndarray, steps: np.ndarray, bound: int) -> np.ndarray:

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from dataloading.formats.open_chunk import open_chunk
+from dataloading.formats.open_chunk import open_features
 from dataloading.histories.events import Events
 from dataloading.histories.negatives import Negatives, features_of_items
-from dataloading.pipeline.chunk_reader import ChunkReader, spans_of
+from dataloading.pipeline.chunk_reader import ChunkReader
 from dataloading.pipeline.columns import Column, Role
 from dataloading.spec.feature_spec import LABEL_CHANNEL, FeatureSpec
 from dataloading.spec.history_channels import RANGES_TYPE, draws_labels, sequence_channels
@@ -112,13 +112,10 @@ class RangeReader:
 def _rows(spec: FeatureSpec, split: str, features: Iterable[str]) -> ChunkReader:
     """Returns the reader of those features that have one value per row."""
     chunks, labels = spec.source_spec[split], spec.channel_spec.get(LABEL_CHANNEL, ())
-    spans = spans_of(spec, chunks)
-    columns = []
+    stored = {name for chunk in chunks if chunk.type != RANGES_TYPE for name in chunk.features}
+    roles = {}
     for name in dict.fromkeys(features):
-        if name not in spans or chunks[spans[name].chunk].type == RANGES_TYPE:
-            continue
-        role = Role.CATEGORICAL if "cardinality" in spec.feature_spec[name] else Role.NUMERICAL
-        columns.append((Role.LABEL if name in labels else role, spans[name]))
-    used = {span.chunk for _, span in columns}
-    opened = {number: open_chunk(spec, split, chunks[number]) for number in used}
-    return ChunkReader(spec, split, columns, opened, spec.num_samples(split))
+        if name in stored:
+            role = Role.CATEGORICAL if "cardinality" in spec.feature_spec[name] else Role.NUMERICAL
+            roles[name] = Role.LABEL if name in labels else role
+    return open_features(spec, split, roles, range(len(chunks)))

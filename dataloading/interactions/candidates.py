@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +17,7 @@ from dataloading.interactions.stored import (
 )
 from dataloading.interactions.unseen_items import draw_unseen_in_use
 from dataloading.pipeline.batch import Batch, InteractionInputs
-from dataloading.pipeline.columns import Column, Role
+from dataloading.pipeline.columns import ArrayReader, Column, Role
 from dataloading.pipeline.sample_dataset import LoaderOptions, SampleDataset
 from dataloading.spec.feature_spec import FeatureSpec
 
@@ -83,7 +82,7 @@ class CandidateDataset:
             )
         self.batch_size = batch_size // rows_per_rank * rows_per_rank
         self._batches = SampleDataset(
-            _CandidateReader(lists),
+            _reader(lists),
             split,
             LoaderOptions(
                 batch_size=self.batch_size // self.list_length, rank=rank, world_size=world_size
@@ -114,24 +113,16 @@ class CandidateDataset:
         )
 
 
-class _CandidateReader:
-    """Reads candidate lists, each of which is a sample; a `SampleReader`."""
-
-    def __init__(self, lists: CandidateArrays):
-        length = lists.items.shape[1]
-        self._arrays = {
-            Column(Role.CATEGORICAL, "user", lists.users.dtype, 1): lists.users[:, None],
-            Column(Role.CATEGORICAL, "item", lists.items.dtype, length): lists.items,
-        }
-        if lists.labels is not None:
-            self._arrays[Column(Role.LABEL, "label", lists.labels.dtype, length)] = lists.labels
-        self.columns = tuple(self._arrays)
-        self.num_samples = len(lists.items)
-
-    def read(self, samples: range | np.ndarray, columns: Sequence[Column]) -> list[np.ndarray]:
-        if isinstance(samples, range):
-            samples = slice(samples.start, samples.stop)
-        return [self._arrays[column][samples] for column in columns]
+def _reader(lists: CandidateArrays) -> ArrayReader:
+    """Returns a reader of candidate lists, each of which is a sample."""
+    length = lists.items.shape[1]
+    arrays = {
+        Column(Role.CATEGORICAL, "user", lists.users.dtype, 1): lists.users[:, None],
+        Column(Role.CATEGORICAL, "item", lists.items.dtype, length): lists.items,
+    }
+    if lists.labels is not None:
+        arrays[Column(Role.LABEL, "label", lists.labels.dtype, length)] = lists.labels
+    return ArrayReader(arrays)
 
 
 def evaluated_lists(

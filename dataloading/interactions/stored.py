@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dataloading.formats.open_chunk import FIXED_TYPES, open_chunks
+from dataloading.formats.open_chunk import FIXED_TYPES, open_features
 from dataloading.interactions.candidate_rules import (
     broken_lists,
     candidate_list_length,
@@ -17,7 +17,6 @@ from dataloading.interactions.candidate_rules import (
 )
 from dataloading.interactions.unseen_items import MOST_IDS, keys_of
 from dataloading.keys.distinct import distinct
-from dataloading.pipeline.chunk_reader import ChunkReader, spans_of
 from dataloading.pipeline.columns import Role
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.feature_spec import FeatureSpec
@@ -52,17 +51,11 @@ def check_channels(spec: FeatureSpec, split: str) -> None:
         id_channels=channels,
     )
     for channel in channels:
-        features = spec.channel(channel)
-        if len(features) != 1 or spec.hotness(features[0]) != 1:
+        spec.require_one_value(channel, _READER)
+        if (num_ids := spec.cardinalities(channel)[0]) > MOST_IDS:
             raise ValueError(
-                f"{spec.origin}: channel_spec: channel '{channel}': {len(features)} features "
-                f"({', '.join(features)}) of {[spec.hotness(name) for name in features]} values "
-                f"per row; {_READER} needs one feature of one value"
-            )
-        if spec.cardinality(features[0]) > MOST_IDS:
-            raise ValueError(
-                f"{spec.origin}: feature_spec: feature '{features[0]}': cardinality is "
-                f"{spec.cardinality(features[0])}; {_READER} allows at most {MOST_IDS}"
+                f"{spec.origin}: feature_spec: feature '{spec.channel(channel)[0]}': cardinality "
+                f"is {num_ids}; {_READER} allows at most {MOST_IDS}"
             )
     if fs.LABEL_CHANNEL in spec.channel_spec:
         spec.require(_READER, channels=(*channels, fs.LABEL_CHANNEL))
@@ -144,18 +137,18 @@ def read_candidate_lists(spec: FeatureSpec, split: str) -> CandidateArrays:
         )
     users = rows.users.reshape(-1, length)
     labels = rows.labels.reshape(-1, length).astype(bool)
+    user_column, _, label_column = rows.reader.columns
     has_several_users, is_not_one_positive = broken_lists(users, labels)
     if has_several_users.any():
-        others = users != users[:, :1]
-        user = users[np.argmax(has_several_users), 0]
+        others = (users != users[:, :1]).reshape(-1, 1)
+        place = rows.reader.location(user_column, range(len(others)), rows.users, others)
         raise ValueError(
-            rows.location_of_user(others.reshape(-1, 1))
-            + f", and {user} in the row that begins its candidate list; the {length} rows of a "
-            f"list ({list_length_key(split)}) have one user"
+            f"{place}, and {users[np.argmax(has_several_users), 0]} in the row that begins its "
+            f"candidate list; the {length} rows of a list ({list_length_key(split)}) have one user"
         )
     if is_not_one_positive.any():
         invalid = int(np.argmax(is_not_one_positive))
-        place = rows.reader.place(rows.columns[fs.LABEL_CHANNEL], invalid * length)
+        place = rows.reader.place(label_column, invalid * length)
         raise ValueError(
             f"{spec.origin}: split '{split}': the candidate list of {length} rows that begins in "
             f"{place} has {np.count_nonzero(labels[invalid])} labels of 1; "
@@ -207,21 +200,12 @@ class _Rows:
     """All rows of a split, checked: users, items (int32) and, if requested, labels, `[n, 1]`."""
 
     def __init__(self, spec: FeatureSpec, split: str, with_labels: bool):
-        chunks = spec.source_spec[split]
-        spans = spans_of(spec, chunks)
         roles = {fs.USER_CHANNEL: Role.CATEGORICAL, fs.ITEM_CHANNEL: Role.CATEGORICAL}
         if with_labels:
             roles[fs.LABEL_CHANNEL] = Role.LABEL
-        columns = [(role, spans[spec.channel(channel)[0]]) for channel, role in roles.items()]
-        used = sorted({span.chunk for _, span in columns})
-        opened, num_samples = open_chunks(spec, split, used)
-        self.reader = ChunkReader(spec, split, columns, opened, num_samples)
-        self.columns = dict(zip(roles, self.reader.columns, strict=True))
-        users, items, *labels = self.reader.read(range(num_samples), self.reader.columns)
+        features = {spec.channel(channel)[0]: role for channel, role in roles.items()}
+        self.reader = open_features(spec, split, features)
+        rows = range(self.reader.num_samples)
+        users, items, *labels = self.reader.read(rows, self.reader.columns)
         self.users, self.items = users.astype(np.int32), items.astype(np.int32)
         self.labels = labels[0] if labels else None
-
-    def location_of_user(self, invalid: np.ndarray) -> str:
-        """Returns the first half of a message: the first invalid user and its location."""
-        column = self.columns[fs.USER_CHANNEL]
-        return self.reader.location(column, range(len(self.users)), self.users, invalid)

@@ -1,32 +1,43 @@
 """Reading of splits whose features are stored in chunks of files, with a check of every value."""
 
+import bisect
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.gather import Scattered
 from dataloading.pipeline.ragged import Ragged, Samples
-from dataloading.pipeline.sample_dataset import StoredOptions
-from dataloading.spec import feature_spec as fs
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
 
 
-class OpenChunk(Protocol):
-    """The open files of a chunk; the reader of a format makes it of (spec, split, chunk)."""
+class OpenChunk:
+    """The open files of a chunk; the reader of a format makes it of (spec, split, chunk).
 
-    dtype: np.dtype  # of all values: features of other dtypes are other chunks
-    ragged: bool  # samples differ in length; the chunk then has one feature
+    Attributes:
+        dtype: of all values: features of other dtypes are other chunks.
+        ragged: whether samples differ in length; the chunk then has one feature.
+        num_samples: of all files.
+        files, starts: files with samples, and the number of the first sample of each, then the end.
+    """
+
+    dtype: np.dtype
+    ragged = False
     num_samples: int
+    files: Sequence[str]
+    starts: list[int]
 
     def read(self, samples: range | Scattered) -> Samples:
         """Returns a copy `[samples, width]` of the samples of a range (of step 1) or of a batch,
         in its order."""
+        raise NotImplementedError
 
     def locate(self, sample: int) -> tuple[str, int]:
         """Returns the file that holds a sample, and the sample's number in it."""
+        number = bisect.bisect_right(self.starts, sample) - 1
+        return self.files[number], sample - self.starts[number]
 
 
 class Span(NamedTuple):
@@ -57,78 +68,11 @@ def stored_dtype(spec: FeatureSpec, feature: str) -> np.dtype:
     return np.dtype("u1") if dtype.kind == "b" else dtype.newbyteorder("<")
 
 
-class ChunkLayout:
-    """The columns of a split, and the chunks that store them.
-
-    Args:
-        spec: with the channels `numerical`, `categorical` (each may be empty) and `label`; all
-            chunks of the split are of one of `chunk_types`.
-        options: with `global_features`, only the files of these categorical features, of the
-            numerical features and of the label must exist; if this rank reads none of them, the
-            files of one chunk, to count its samples.
-
-    Attributes:
-        columns: role and values of each column, in the order of the channels; neighboring numerical
-            features are one column.
-        used: numbers of the chunks that are read.
-        checked: numbers of the chunks whose files must be complete.
-
-    Raises:
-        ValueError: the spec does not meet these requirements.
-    """
-
-    def __init__(
-        self, spec: FeatureSpec, split: str, chunk_types: tuple[str, ...], options: StoredOptions
-    ):
-        labels = (fs.LABEL_CHANNEL,) if options.with_labels else ()
-        spec.require(
-            f"the {chunk_types[0]} loader",
-            channels=(fs.NUMERICAL_CHANNEL, fs.CATEGORICAL_CHANNEL, *labels),
-            splits=(split,),
-            chunk_types=chunk_types,
-        )
-        chunks = spec.source_spec[split]
-        spans = spans_of(spec, chunks)
-        numerical = _joined(spans[feature] for feature in spec.channel(fs.NUMERICAL_CHANNEL))
-        categorical = [spans[feature] for feature in spec.channel(fs.CATEGORICAL_CHANNEL)]
-        label = [spans[feature] for channel in labels for feature in spec.channel(channel)]
-        self.columns = [
-            *((Role.NUMERICAL, span) for span in numerical),
-            *((Role.CATEGORICAL, span) for span in categorical),
-            *((Role.LABEL, span) for span in label),
-        ]
-        read = [*numerical, *options.read_features(categorical), *label]
-        self.used = sorted({span.chunk for span in read})
-        if options.global_features is None and options.with_labels:
-            # Includes the files of features that are in no channel.
-            self.checked = list(range(len(chunks)))
-        else:
-            stored = (
-                number
-                for number, chunk in enumerate(chunks)
-                if all((spec.base_directory / file).is_file() for file in chunk.files)
-            )
-            self.checked = self.used or [next(stored, 0)]  # any chunk is enough to count samples
-
-
-def _joined(spans: Iterable[Span]) -> list[Span]:
-    """Joins values that follow each other in their chunk, so that they are copied at once."""
-    joined: list[Span] = []
-    for span in spans:
-        last = joined[-1] if joined else None
-        if last and (last.chunk, last.end) == (span.chunk, span.begin):
-            features = last.features + span.features
-            joined[-1] = last._replace(features=features, end=span.end)
-        else:
-            joined.append(span)
-    return joined
-
-
 class ChunkReader:
     """Reads and checks the columns of a split; a `SampleReader`.
 
     Args:
-        columns: see `ChunkLayout`.
+        columns: role and values of each column.
         chunks: number -> open chunk, of those that are read.
         num_samples: samples of the split, at least one.
     """

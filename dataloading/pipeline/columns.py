@@ -1,7 +1,7 @@
 """Columns of a batch with the checks of their values, and the readers that fill them."""
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -83,3 +83,19 @@ class SampleReader(Protocol):
         Raises:
             ValueError: a value is invalid; the message names the file and the row.
         """
+
+
+class ArrayReader:
+    """A `SampleReader` of arrays, `[samples, width]` each, in memory or mapped into it."""
+
+    def __init__(self, arrays: Mapping[Column, np.ndarray]):
+        self.columns = tuple(arrays)
+        self.num_samples = len(arrays[self.columns[0]])
+        self._arrays = arrays
+
+    def read(self, samples: range | np.ndarray, columns: Sequence[Column]) -> list[np.ndarray]:
+        """See `SampleReader`."""
+        arrays = [self._arrays[column] for column in columns]
+        if isinstance(samples, range):
+            return [array[samples.start : samples.stop].copy() for array in arrays]
+        return [array.take(samples, axis=0) for array in arrays]

@@ -89,6 +89,17 @@ def gather(
         out.view(f"V{size}")[places] = _windows(content, size)[offsets]
 
 
+def read_rows(values: np.ndarray, samples: range | Scattered) -> np.ndarray:
+    """Returns a copy of rows of a contiguous array `[n, width]`."""
+    if isinstance(samples, range):
+        return np.array(values[samples.start : samples.stop])
+    size = values.itemsize * values.shape[1]
+    rows = aligned(len(samples.samples) * size)
+    content = values.reshape(-1).view(np.uint8)
+    gather(content, samples.samples * size, samples.places, size, rows)
+    return rows.view(values.dtype).reshape(-1, values.shape[1])
+
+
 def _windows(content: np.ndarray, size: int) -> np.ndarray:
     """Returns all runs of `size` bytes, so that an index is an offset.
 

@@ -17,12 +17,12 @@ import numpy as np
 
 from dataloading.pipeline.batch import Batch, Inputs, RaggedIds
 from dataloading.pipeline.columns import Column, Role, SampleReader
-from dataloading.pipeline.group_order import GroupOrder
 from dataloading.pipeline.permuted import PermutedReader
 from dataloading.pipeline.ragged import Ragged, Samples
 from dataloading.pipeline.shuffle import (
     BlockShuffle,
     FileOrder,
+    GroupOrder,
     check_shares,
     padded_shares,
     share_of_rank,

@@ -2,19 +2,17 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from dataloading.formats.records import Spool, read_records
 from dataloading.formats.sequence_tfrecord.decode import count_values, decode
-from dataloading.pipeline.columns import Column
+from dataloading.pipeline.columns import ArrayReader, Column
 from dataloading.spec.feature_spec import FeatureSpec
 
 # Decoded at a time, so that TensorFlow's int64 numbers take little memory.
 _SAMPLES_AT_A_TIME = 16_384
 
 
-class DecodedReader:
-    """Reads samples of a split by their numbers; a `SampleReader`. Safe for several threads.
+class DecodedReader(ArrayReader):
+    """Reads samples of a split by their numbers. Safe for several threads.
 
     Args:
         columns: features that are decoded; others of the records are skipped.
@@ -31,14 +29,14 @@ class DecodedReader:
 
     def __init__(self, spec: FeatureSpec, split: str, columns: Sequence[Column], counted: Column):
         spec.validate_files(split)
-        self.columns = tuple(columns)
-        self.num_samples, self.num_records, self.prebatch = 0, 0, 1
+        self.num_records, self.prebatch = 0, 1
         self._where = f"{spec.origin}: split '{split}'"
         self._decoded = [counted, *(column for column in columns if column != counted)]
         spools = {column: Spool(column.dtype) for column in self._decoded}
         for file in spec.source_spec[split][0].files:
             self._read_file(spec, file, spools)
-        self._arrays = {c: spool.array().reshape(-1, c.width) for c, spool in spools.items()}
+        super().__init__({c: spool.array().reshape(-1, c.width) for c, spool in spools.items()})
+        self.columns = tuple(columns)
 
     def _read_file(self, spec: FeatureSpec, file: str, spools: dict[Column, Spool]) -> None:
         source, start = (spec.base_directory, file, self._where), 0
@@ -55,14 +53,6 @@ class DecodedReader:
             num_samples, arrays = decode(records, self._decoded, locate)
             for column, array in zip(self._decoded, arrays, strict=True):
                 spools[column].add(array)
-            self.num_samples += int(num_samples.sum())
             self.prebatch = max(self.prebatch, int(num_samples.max()))
             start += len(records)
         self.num_records += start
-
-    def read(self, samples: range | np.ndarray, columns: Sequence[Column]) -> list[np.ndarray]:
-        """See `SampleReader`."""
-        arrays = [self._arrays[column] for column in columns]
-        if isinstance(samples, range):
-            return [array[samples.start : samples.stop].copy() for array in arrays]
-        return [array.take(samples, axis=0) for array in arrays]

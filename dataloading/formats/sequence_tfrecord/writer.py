@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.formats.prebatches import Prebatches
+from dataloading.formats.records import Prebatches
 from dataloading.spec.data_set_files import (
     ENCODER_FOLDER,
     SPEC_FILE,
@@ -71,8 +71,6 @@ def sequence_spec(
             }
     sources, metadata = {}, {}
     for split, size in prebatch_sizes.items():
-        if size < 0:
-            raise ValueError(f"prebatch size of split '{split}' is {size}; expected 0 or more")
         files = [f"{split}.tfrecord"] + [f"remainder_{split}.tfrecord"] * (size > 1)
         sources[split] = [{"type": CHUNK_TYPE, "features": list(features), "files": files}]
         metadata[prebatch_key(split)] = size

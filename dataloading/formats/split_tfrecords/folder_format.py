@@ -18,8 +18,6 @@ from dataloading.spec.feature_spec import Chunk, FeatureSpec
 CHUNK_TYPE = "tfrecord"
 FORMAT_FILE, LENGTH_FILE = "format.json", "length.json"  # which no feature spec names
 _DTYPES = ("bool", "float16", "float32", "float64", "int16", "int32", "int64", "int8", "uint8")
-# Keys that the original writes; a file without one of these was not made by it or by us.
-_NEEDED = ("format", "dtype", "multihot", "feature_name", "num_features")
 
 
 @dataclass(frozen=True)
@@ -47,10 +45,7 @@ def read_format(folder: Path) -> Format:
     content = _read_json(path)
     if not isinstance(content, dict):
         raise ValueError(f"{path}: found {content!r:.100}; expected a mapping")
-    for key in _NEEDED:
-        if key not in content:
-            raise ValueError(f"{path}: {key} is missing; needed: {', '.join(_NEEDED)}")
-    rules = {
+    rules = {  # the last three are absent in files of the original
         "format": (lambda v: v == "tfrecords", "tfrecords"),
         "dtype": (lambda v: v in _DTYPES, ", ".join(_DTYPES)),
         "multihot": (lambda v: isinstance(v, bool), "true or false"),
@@ -60,10 +55,11 @@ def read_format(folder: Path) -> Format:
         "prebatch": (_is_count_or_none, "a whole number, 1 or more"),
         "hotness": (_is_count_or_none, "null or a whole number, 1 or more"),
     }
+    stated = {key: content.get(key) for key in rules}
     for key, (holds, allowed) in rules.items():
-        if key in content and not holds(content[key]):
-            raise ValueError(f"{path}: {key} is {content[key]!r:.100}; expected {allowed}")
-    return Format(**{key: content[key] for key in rules if key in content})
+        if not holds(stated[key]):
+            raise ValueError(f"{path}: {key} is {stated[key]!r:.100}; expected {allowed}")
+    return Format(**stated)
 
 
 def read_length(folder: Path) -> int | None:
@@ -147,13 +143,11 @@ def _data_files(base: Path, folder: str) -> tuple[str, ...]:
 def _read_json(path: Path):
     try:
         return json.loads(path.read_text())
-    except OSError as error:
-        raise ValueError(
-            f"{path} is not there ({error.strerror}); it describes the TFRecord files next to it"
-        ) from None
     # Also bytes that are not text, numbers too long for Python, and brackets too deep for it.
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: not a JSON file ({error})") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{path}: expected JSON that describes the TFRecord files next to it, got {error}"
+        ) from None
 
 
 def _is_count(value) -> bool:

@@ -1,6 +1,5 @@
 """Open chunks of split TFRecords: the values of samples, decoded once into temporary files."""
 
-import bisect
 import contextlib
 from pathlib import Path
 
@@ -8,13 +7,14 @@ import numpy as np
 
 from dataloading.formats.records import Spool, read_records, reason_of
 from dataloading.formats.split_tfrecords.folder_format import read_format
-from dataloading.pipeline.gather import Scattered, aligned, gather
+from dataloading.pipeline.chunk_reader import OpenChunk
+from dataloading.pipeline.gather import Scattered, read_rows
 from dataloading.pipeline.ragged import Ragged, Samples, ranges
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
 
 
-class RecordChunk:
-    """The samples of a `tfrecord` chunk, decoded when it is opened; see `OpenChunk`.
+class RecordChunk(OpenChunk):
+    """The samples of a `tfrecord` chunk, decoded when it is opened.
 
     Samples are independent of record boundaries.
 
@@ -41,7 +41,7 @@ class RecordChunk:
         self._width = sum(spec.hotness(feature) for feature in chunk.features)
         self._check_format(folders[0], chunk.features)
         self.ragged = self.format.multihot and self.format.hotness is None
-        self._files, self._starts = chunk.files, [0]
+        self.files, self.starts = chunk.files, [0]
         self.num_samples = self.num_prebatches = self.num_values = 0
         self._spools = Spool(self.dtype), Spool(np.dtype(np.int64))
         self._spools[1].add(np.zeros(1))
@@ -52,7 +52,7 @@ class RecordChunk:
                 except ValueError as error:
                     place = f"record {number} of file '{file}' (counted from 0)"
                     raise ValueError(f"{where}: {place} {error}") from None
-            self._starts.append(self.num_samples)
+            self.starts.append(self.num_samples)
         values, self._row_splits = (spool.array() for spool in self._spools)
         self._values = values if self.ragged else values.reshape(-1, self._width)
 
@@ -122,10 +122,6 @@ class RecordChunk:
             )
             raise ValueError(f"has {lengths[row]} ids in row {row}; {rule}")
 
-    def locate(self, sample: int) -> tuple[str, int]:
-        file = bisect.bisect_right(self._starts, sample) - 1
-        return self._files[file], sample - self._starts[file]
-
     def read(self, samples: range | Scattered) -> Samples:
         if self.ragged:
             if isinstance(samples, range):
@@ -135,13 +131,7 @@ class RecordChunk:
             begins = self._row_splits[numbers]
             lengths = self._row_splits[numbers + 1] - begins
             return Ragged.from_lengths(self._values[ranges(begins, lengths)], lengths)
-        if isinstance(samples, range):
-            return self._values[samples.start : samples.stop].copy()
-        size = self._width * self.dtype.itemsize
-        values = aligned(len(samples.samples) * size)
-        content = self._values.view(np.uint8).ravel()
-        gather(content, samples.samples * size, samples.places, size, values)
-        return values.view(self.dtype).reshape(-1, self._width)
+        return read_rows(self._values, samples)
 
 
 def _parse_row_splits(content) -> np.ndarray:

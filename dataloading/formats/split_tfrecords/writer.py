@@ -1,13 +1,12 @@
 """Writes split TFRecords: any number of samples at a time, cut into prebatches."""
 
-import contextlib
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from dataloading.formats.prebatches import Prebatches
+from dataloading.formats.records import Prebatches
 from dataloading.formats.split_tfrecords.folder_format import (
     CHUNK_TYPE,
     FORMAT_FILE,
@@ -129,40 +128,6 @@ def _stored_kind(columns: Sequence[Column]) -> tuple[np.dtype, int | None]:
     return np.dtype(np.int64 if first.dtype.itemsize > 4 else np.int32), first.width
 
 
-class RecordFile(contextlib.AbstractContextManager):
-    """One file of a folder of split TFRecords.
-
-    Args:
-        path: The file, which is replaced.
-        format: Format of the folder.
-    """
-
-    def __init__(self, path: Path, format: Format):
-        import tensorflow as tf
-
-        self._path, self._format = path, format
-        with write_errors_name(path):
-            self._stream = tf.io.TFRecordWriter(str(path))
-
-    def write(self, samples: Samples) -> None:
-        """Appends a prebatch of the format's dtype."""
-        import tensorflow as tf
-
-        content = _serialized(samples, self._format)
-        feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[content]))
-        features = tf.train.Features(feature={self._format.feature_name: feature})
-        with write_errors_name(self._path):
-            self._stream.write(tf.train.Example(features=features).SerializeToString())
-
-    def close(self) -> None:
-        """Completes the file."""
-        with write_errors_name(self._path):
-            self._stream.close()
-
-    def __exit__(self, *exception):
-        self.close()
-
-
 class _FolderWriter:
     """The `data_<k>.tfrecords` of one folder."""
 
@@ -172,15 +137,22 @@ class _FolderWriter:
         self.num_prebatches = 0
         self._folder = folder
         self._files: list[str] = []
-        self._file: RecordFile | None = None
+        self._stream = None
 
     def write(self, samples: Samples) -> None:
         """Appends a prebatch."""
+        import tensorflow as tf
+
         if self.num_prebatches % self.format.batches_per_file == 0:
             self._close_file()
             self._files.append(f"data_{len(self._files)}.tfrecords")
-            self._file = RecordFile(self._folder / self._files[-1], self.format)
-        self._file.write(samples)
+            with write_errors_name(self._folder / self._files[-1]):
+                self._stream = tf.io.TFRecordWriter(str(self._folder / self._files[-1]))
+        content = _serialized(samples, self.format)
+        feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[content]))
+        features = tf.train.Features(feature={self.format.feature_name: feature})
+        with write_errors_name(self._folder / self._files[-1]):
+            self._stream.write(tf.train.Example(features=features).SerializeToString())
         self.num_prebatches += 1
 
     def close(self) -> list[str]:
@@ -191,8 +163,9 @@ class _FolderWriter:
         return self._files
 
     def _close_file(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        if self._stream is not None:
+            with write_errors_name(self._folder / self._files[-1]):
+                self._stream.close()
 
 
 def _serialized(samples: Samples, format: Format) -> bytes:

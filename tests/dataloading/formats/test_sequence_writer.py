@@ -87,11 +87,6 @@ def test_full_disk(tmp_path):
         writer.add(columns(rows_of(3)))
 
 
-def test_prebatch_out_of_range():
-    with pytest.raises(ValueError, match="prebatch size of split 'train' is -1; expected 0"):
-        spec_of(train=-1)
-
-
 def test_file_of_two_splits():
     with pytest.raises(ValueError, match=r"file 'remainder_train\.tfrecord' .*'train'"):
         spec_of(train=5, remainder_train=0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dataloading.formats.stored_dataset import StoredDataset
-from dataloading.pipeline.group_order import GroupOrder
+from dataloading.pipeline.shuffle import GroupOrder
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 
 
