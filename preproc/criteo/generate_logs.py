@@ -105,13 +105,10 @@ def main(argv: list[str] | None = None) -> int:
     def work() -> None:
         options = parse(LogOptions, argv, "preproc.criteo.generate_logs", __doc__)
         folder = options.output
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for day in range(options.days):
-                name = f"day_{day}.gz" if options.gzip else f"day_{day}"
-                generate_day(folder / name, options.rows_per_day, [options.seed, day])
-        except OSError as error:
-            raise OSError(f"--output {folder}: {error}") from None
+        folder.mkdir(parents=True, exist_ok=True)
+        for day in range(options.days):
+            name = f"day_{day}.gz" if options.gzip else f"day_{day}"
+            generate_day(folder / name, options.rows_per_day, [options.seed, day])
         print(f"{options.days} x {options.rows_per_day:,} rows in {folder}")
 
     return exit_status(work, "interrupted; each file that is there is complete")

@@ -7,8 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
+from dataloading.spec.data_set_files import ENCODER_FOLDER
 from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, FeatureSpec
+from dataloading.spec.locate import find_feature_spec
 from preproc.criteo.column_encodings import BINS, CATEGORICALS
 from preproc.encoding.encoder_folder import vocabulary_file
 
@@ -26,12 +27,7 @@ class KnownValues:
     @classmethod
     def from_data_set(cls, folder: Path) -> "KnownValues":
         """Reads a prepared data set; raises ValueError unless it is one with Criteo's columns."""
-        if not (folder / SPEC_FILE).is_file():
-            raise ValueError(
-                f"--vocabulary {folder} is not a prepared data set: it has no {SPEC_FILE}; use "
-                "the --output folder of an earlier run"
-            )
-        spec = FeatureSpec.from_yaml(folder / SPEC_FILE)
+        spec = FeatureSpec.from_yaml(find_feature_spec(folder, flag="--vocabulary"))
         features = spec.channel_spec.get(CATEGORICAL_CHANNEL, ())
         if features not in (CATEGORICALS, CATEGORICALS + BINS):
             raise ValueError(
@@ -39,11 +35,14 @@ class KnownValues:
                 f"Criteo log, cat_0 to cat_{len(CATEGORICALS) - 1}"
             )
         known = cls(folder, spec)
-        for column in CATEGORICALS:
-            num_values = known.num_values(column)
-            if num_values != spec.cardinality(column) - 1:
-                expected = f"{spec.cardinality(column) - 1:,} values of {column}"
-                raise known.damaged(expected, f"{num_values:,}")
+        for column, path in zip(CATEGORICALS, known.vocabularies, strict=True):
+            expected = spec.cardinality(column) - 1
+            try:
+                num_values = pq.read_metadata(path).num_rows
+            except (OSError, pa.ArrowException) as error:
+                num_values = error
+            if num_values != expected:
+                raise known.damaged(f"{expected:,} values of {column}", str(num_values))
         return known
 
     @property
@@ -59,19 +58,6 @@ class KnownValues:
     def vocabularies(self) -> list[Path]:
         """Files of the vocabularies."""
         return [vocabulary_file(self.folder / ENCODER_FOLDER, column) for column in CATEGORICALS]
-
-    def num_values(self, column: str) -> int:
-        """Returns the number of values in a vocabulary.
-
-        Raises:
-            ValueError: its file is absent or damaged.
-        """
-        path = vocabulary_file(self.folder / ENCODER_FOLDER, column)
-        try:
-            return pq.read_metadata(path).num_rows
-        except (OSError, pa.ArrowException) as error:
-            expected = f"the vocabulary of {column} in {ENCODER_FOLDER}/"
-            raise self.damaged(expected, str(error)) from None
 
     def threshold(self, column: str) -> int:
         thresholds = self.spec.metadata.get("column_thresholds", {})

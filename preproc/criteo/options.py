@@ -81,6 +81,8 @@ class CriteoOptions(MachineOptions):
         None,
         "test on the last F of the rows instead of on the first half of the last day",
         metavar="F",
+        above=0,
+        below=1,
         needs=_SPLITS,
     )
     validation_fraction: float = _data_set_flag(
@@ -88,6 +90,7 @@ class CriteoOptions(MachineOptions):
         "with --holdout_fraction: validate on the last V of all rows before those (default 0: no "
         "validation rows)",
         metavar="V",
+        at_least=0,
         needs=_SPLITS,
     )
     bin_numericals: bool = _vocabulary_flag(
@@ -153,44 +156,24 @@ class CriteoOptions(MachineOptions):
             raise ValueError(f"--encode_only works with --engine duckdb, got {self.engine}")
         if not (self.encode_only or self.vocabulary_only):
             self._check_fractions()
-        self._check_vocabulary_days()
 
     def threshold(self, column: int) -> int:
         return dict(self.column_thresholds).get(column, self.frequency_threshold)
 
     def _check_fractions(self):
-        if self.input.is_file() and self.holdout_fraction is None:
-            raise ValueError(
-                f"--input {self.input} is a single file: specify the share of its last rows for "
-                "the test, e.g. --holdout_fraction 0.2 (or give a folder with day_N files)"
-            )
         if self.holdout_fraction is None:
+            if self.input.is_file():
+                raise ValueError(
+                    f"--input {self.input} is a single file: specify the share of its last rows "
+                    "for the test, e.g. --holdout_fraction 0.2 (or give a folder with day_N files)"
+                )
             if self.validation_fraction:
                 raise ValueError(
                     f"--validation_fraction {self.validation_fraction} needs --holdout_fraction; "
                     "without it the second half of the last day is for validation"
                 )
-            return
-        if not 0 < self.holdout_fraction < 1:
+        elif self.validation_fraction >= 1 - self.holdout_fraction:
             raise ValueError(
-                f"--holdout_fraction must lie between 0 and 1, got {self.holdout_fraction}"
-            )
-        if not 0 <= self.validation_fraction < 1 - self.holdout_fraction:
-            raise ValueError(
-                "--validation_fraction must be 0 or more and leave rows to train on next to "
-                f"--holdout_fraction {self.holdout_fraction}, got {self.validation_fraction}"
-            )
-
-    def _check_vocabulary_days(self):
-        if not isinstance(self.vocabulary_days, tuple):
-            return
-        if self.input.is_file():
-            raise ValueError(
-                f"--vocabulary_days with a list of days needs day files, but --input {self.input} "
-                f"is a single file; use --vocabulary_days {TRAINING_ROWS}"
-            )
-        unread = sorted(set(self.vocabulary_days) - set(self.days or self.vocabulary_days))
-        if unread:
-            raise ValueError(
-                f"--vocabulary_days names day {unread[0]}, which --days leaves out; add it there"
+                "--validation_fraction must leave rows to train on next to --holdout_fraction "
+                f"{self.holdout_fraction}, got {self.validation_fraction}"
             )

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
@@ -150,13 +151,27 @@ class _Stages:
             unlabelled = [] if self.with_labels else ["no labels"]
             keys.append(stage_key(self.engine.name, fingerprint(file.path), *unlabelled))
             paths.append(self.staging.part("days") / f"{keys[-1]}.parquet")
-            counts.append(self._parse_day(file, keys[-1], paths[-1]))
+            counts.append(
+                self._run(
+                    (f"parse {file.name}", keys[-1], [paths[-1]]),
+                    partial(self.engine.parse_day, file.path, paths[-1], self.staging.scratch),
+                    lambda day: f"{day['rows']:,} rows, {day['bad_lines']:,} malformed lines",
+                )
+            )
             if counts[-1]["bad_lines"] and self.options.on_bad_line == "error":
-                raise ValueError(_bad_lines_message(file, counts[-1], self.with_labels))
+                number, count = counts[-1]["first_bad_line"], counts[-1]["bad_lines"]
+                raise ValueError(
+                    f"{count:,} malformed line{'s' * (count > 1)}, the first: {file.path}, line "
+                    f"{number}: {explain(read_line(file.path, number), self.with_labels)}. Fix the "
+                    "file, or leave such lines out with --on_bad_line skip"
+                )
         rows = [count["rows"] for count in counts]
         bad_lines = sum(count["bad_lines"] for count in counts)
         if not sum(rows):
-            raise ValueError(_no_rows_message(self.options.input, bad_lines))
+            raise ValueError(
+                f"--input {self.options.input} holds no rows: expected at least one, got "
+                f"{bad_lines:,} malformed lines, which --on_bad_line skip leaves out"
+            )
         starts = accumulate(rows[:-1], initial=0)
         days = tuple(DayFile(*day) for day in zip(paths, rows, starts, strict=True))
         splits = tuple(self._split(rows))
@@ -175,13 +190,6 @@ class _Stages:
                 keys, [[s.name, s.start, s.stop] for s in splits], order.runs, order.seed
             ),
             bad_lines=bad_lines,
-        )
-
-    def _parse_day(self, file: LogFile, key: str, target: Path) -> dict:
-        return self._run(
-            (f"parse {file.name}", key, [target]),
-            lambda: self.engine.parse_day(file.path, target, self.staging.scratch),
-            lambda result: f"{result['rows']:,} rows, {result['bad_lines']:,} malformed lines",
         )
 
     def _split(self, rows: list[int]) -> list[Split]:
@@ -321,37 +329,15 @@ class _Stages:
 
 
 def _check_vocabulary_days(options: CriteoOptions, files: list[LogFile]) -> None:
-    if not isinstance(options.vocabulary_days, tuple):
-        return
+    days = options.vocabulary_days if isinstance(options.vocabulary_days, tuple) else ()
     there = [file.day for file in files]
-    missing = [day for day in options.vocabulary_days if day not in there]
-    if missing:
-        raise ValueError(
-            f"--vocabulary_days names day {missing[0]}, for which --input {options.input} has no "
-            f"file; days there: {', '.join(map(str, there))}"
-        )
-
-
-def _bad_lines_message(file: LogFile, counts: dict, with_labels: bool) -> str:
-    number = counts["first_bad_line"]
-    reason = explain(read_line(file.path, number), with_labels)
-    lines = "1 malformed line"
-    if counts["bad_lines"] > 1:
-        lines = f"{counts['bad_lines']:,} malformed lines, the first"
-    return (
-        f"{lines}: {file.path}, line {number}: {reason}. Fix the file, or leave such lines out "
-        "with --on_bad_line skip"
-    )
-
-
-def _no_rows_message(path: Path, bad_lines: int) -> str:
-    if not bad_lines:
-        return f"--input {path} holds no rows: every file is empty"
-    return (
-        f"--input {path} holds no rows that can be read: expected at least one, got {bad_lines:,} "
-        "malformed lines, which --on_bad_line skip leaves out; run without it to see what is wrong "
-        "with the first one"
-    )
+    for day in days:
+        if day not in there:
+            names = ", ".join(file.name for file in files)
+            raise ValueError(
+                f"--vocabulary_days names day {day}, which is not among the files to prepare: "
+                f"{names}; add it there (of a single file, use --vocabulary_days {TRAINING_ROWS})"
+            )
 
 
 def _metadata(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from preproc.criteo.output.binary_files import ColumnFiles
-from preproc.criteo.output.encoded_files import EncodedFiles
+from preproc.criteo.output.data_set import EncodedFiles
 
 
 @dataclass(frozen=True)

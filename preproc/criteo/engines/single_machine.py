@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from preproc.criteo.engines.engine_interface import CategoricalColumn, DayFile
 from preproc.criteo.options import CriteoOptions
-from preproc.criteo.output.encoded_files import EncodedFiles
+from preproc.criteo.output.data_set import EncodedFiles
 from preproc.criteo.output.output_order import OutputOrder
 from preproc.criteo.raw_lines import (
     LINE_PATTERN,

@@ -26,16 +26,18 @@ class MultiHotOptions(CommandOptions):
     output: Path = flag(
         MISSING, "folder of the multi-hot data set; appears when complete", alias="--output_path"
     )
-    hotness: str | None = flag(
+    hotness: tuple[int, ...] | None = flag(
         None,
         "ids per sample of each feature, or one number for all (default: those of MLPerf)",
         alias="--multi_hot_sizes",
+        at_least=1,
     )
-    cardinalities: str | None = flag(
+    cardinalities: tuple[int, ...] | None = flag(
         None,
         "rows of each table; ids are taken modulo these (default: those of the data set; for .npy "
         "files those of MLPerf)",
         alias="--num_embeddings_per_feature",
+        at_least=1,
     )
     distribution: str = flag(
         "uniform",
@@ -52,21 +54,15 @@ class MultiHotOptions(CommandOptions):
     )
 
     def numbers(self, name: str, count: int) -> list[int] | None:
-        """Returns the values of a flag, one for each of `count` features.
+        """Returns the values of a flag, one for each of `count` features; None without the flag.
 
         Raises:
-            ValueError: Another number of values, or values below 1.
+            ValueError: Another number of values.
         """
-        text = getattr(self, name)
-        if text is None:
-            return None
-        parts = text.split(",")
-        if not all(part.strip().isdigit() and int(part) for part in parts):
-            raise ValueError(f"--{name} {text}: expected whole numbers from 1, with commas")
-        values = [int(part) for part in parts]
-        if len(values) not in (1, count):
+        values = getattr(self, name)
+        if values is not None and len(values) not in (1, count):
             raise ValueError(
                 f"--{name} has {len(values)} values; expected one for each of the {count} "
                 "categorical features, or one for all"
             )
-        return values * (count // len(values))
+        return values and [*values] * (count // len(values))

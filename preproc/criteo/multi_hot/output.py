@@ -7,14 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dataloading.spec import feature_spec as fs
 from dataloading.spec.data_set_files import SPEC_FILE
-from dataloading.spec.feature_spec import (
-    CATEGORICAL_CHANNEL,
-    LABEL_CHANNEL,
-    NUMERICAL_CHANNEL,
-    FeatureSpec,
-    smallest_id_dtype,
-)
+from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.rows import stored_spec
 from preproc.criteo.multi_hot.id_tables import Tables
 from preproc.criteo.multi_hot.source import SourceData
@@ -62,12 +57,12 @@ class PartWriter:
             features |= {name: {"dtype": dtype} for name in source.numerical}
         shapes = zip(source.categorical, self.cardinalities, self.hotness, strict=True)
         for name, cardinality, hotness in shapes:
-            dtype = smallest_id_dtype(cardinality).name
+            dtype = fs.smallest_id_dtype(cardinality).name
             features[name] = {"dtype": dtype, "cardinality": cardinality, "hotness": hotness}
         channels = {
-            NUMERICAL_CHANNEL: source.numerical,
-            CATEGORICAL_CHANNEL: source.categorical,
-            LABEL_CHANNEL: [source.label],
+            fs.NUMERICAL_CHANNEL: source.numerical,
+            fs.CATEGORICAL_CHANNEL: source.categorical,
+            fs.LABEL_CHANNEL: [source.label],
         }
         usual = stored_spec(features, channels, source.splits)
         origin = str(self.data / SPEC_FILE)
@@ -97,9 +92,9 @@ class PartWriter:
     def write(self, spec: FeatureSpec, part: OutputPart) -> None:
         """Writes a part."""
         path = self.data / part.file
-        width = sum(spec.hotness(name) for name in part.features)
-        row_bytes = sum(spec.hotness(n) * spec.dtype(n).itemsize for n in part.features)
-        block = max(1, _BLOCK_BYTES // (8 * width))
+        sizes = [(spec.hotness(name), spec.dtype(name).itemsize) for name in part.features]
+        row_bytes = sum(width * itemsize for width, itemsize in sizes)
+        block = max(1, _BLOCK_BYTES // (8 * sum(width for width, _ in sizes)))
         with write_errors_name(path), path.open("r+b") as file:
             file.seek(part.start * row_bytes)
             for start in range(part.start, part.stop, block):

@@ -15,17 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
+from dataloading.pipeline.chunk_reader import spans_of
+from dataloading.spec import feature_spec as fs
 from dataloading.spec.casts import cast_exactly
 from dataloading.spec.data_set_files import SPEC_FILE
-from dataloading.spec.feature_spec import (
-    CATEGORICAL_CHANNEL,
-    LABEL_CHANNEL,
-    NUMERICAL_CHANNEL,
-    TEST,
-    TRAIN,
-    VALIDATION,
-    FeatureSpec,
-)
+from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION, FeatureSpec
 
 _DAY = re.compile(r"day_(\d+)_sparse(_multi_hot\.npz|\.npy)$")
 
@@ -41,10 +35,6 @@ class StoredArray:
     rows: range
     columns: slice
 
-    @property
-    def width(self) -> int:
-        return len(range(*self.columns.indices(self.shape[1])))
-
     def read(self, start: int, stop: int) -> np.ndarray:
         """Returns rows `start` to `stop`; read rows do not stay in the memory of the process."""
         array = np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
@@ -58,7 +48,8 @@ class FeatureValues:
     def __init__(self, feature: str, pieces: Sequence[StoredArray]):
         self._feature, self._pieces = feature, pieces
         self._ends = np.cumsum([len(piece.rows) for piece in pieces])
-        self.dtype, self.width = pieces[0].dtype, pieces[0].width
+        self.dtype = pieces[0].dtype
+        self.width = len(range(*pieces[0].columns.indices(pieces[0].shape[1])))
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -137,10 +128,15 @@ def open_source(folder: Path) -> SourceData:
 
 def _open_prepared(folder: Path) -> SourceData:
     spec = FeatureSpec.from_yaml(folder / SPEC_FILE)
-    spec.validate_files()
-    numerical, categorical, label = (
-        list(spec.channel(c)) for c in (NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL, LABEL_CHANNEL)
+    channels = (fs.NUMERICAL_CHANNEL, fs.CATEGORICAL_CHANNEL, fs.LABEL_CHANNEL)
+    spec.require(
+        "this command",
+        channels=channels,
+        splits=tuple(spec.source_spec),
+        chunk_types=("split_binary",),
     )
+    spec.validate_files()
+    numerical, categorical, (label,) = (list(spec.channel(channel)) for channel in channels)
     for name in categorical:
         if spec.hotness(name) != 1:
             raise ValueError(
@@ -150,45 +146,29 @@ def _open_prepared(folder: Path) -> SourceData:
     splits, files = {}, []
     for split, chunks in spec.source_spec.items():
         splits[split] = {}
-        for chunk in chunks:
-            if chunk.type != "split_binary":
-                raise ValueError(
-                    f"{spec.origin}: {split}: expected chunks of type split_binary, got "
-                    f"{chunk.type}; convert them: python -m dataloading.transcribe"
-                )
-            paths = [spec.base_directory / file for file in chunk.files]
-            dtype, row_bytes = spec.dtype(chunk.features[0]), spec.sample_bytes(chunk)
-            sizes = [path.stat().st_size // row_bytes for path in paths]
-            first, width = 0, row_bytes // dtype.itemsize
-            for name in chunk.features:
-                own = slice(first, first + spec.hotness(name))
-                pieces = [
-                    StoredArray(path, dtype, 0, (size, width), range(size), own)
-                    for path, size in zip(paths, sizes, strict=True)
-                ]
-                splits[split][name] = FeatureValues(name, pieces)
-                first = own.stop
-            files += paths
-        stored = [name for name in label if name in splits[split]]
-        if len(label) != 1 or not stored:
-            raise ValueError(f"{spec.origin}: {split}: expected one label, got {len(stored)}")
-    cardinalities = [spec.cardinality(name) for name in categorical]
-    return SourceData(splits, numerical, categorical, label[0], cardinalities, files)
+        for name, span in spans_of(spec, chunks).items():
+            dtype, row_bytes = spec.dtype(name), spec.sample_bytes(chunks[span.chunk])
+            pieces, columns = [], slice(span.begin, span.end)
+            for file in chunks[span.chunk].files:
+                path = spec.base_directory / file
+                shape = (path.stat().st_size // row_bytes, row_bytes // dtype.itemsize)
+                pieces.append(StoredArray(path, dtype, 0, shape, range(shape[0]), columns))
+            splits[split][name] = FeatureValues(name, pieces)
+        files += [spec.base_directory / file for chunk in chunks for file in chunk.files]
+    cardinalities = spec.cardinalities(fs.CATEGORICAL_CHANNEL)
+    return SourceData(splits, numerical, categorical, label, cardinalities, files)
 
 
 def _open_days(days: dict[int, Path]) -> SourceData:
     arrays: dict[str, list[StoredArray]] = {}
-    files = []
+    files, shapes = [], set()
     for number, path in days.items():
         dense, labels = (path.parent / f"day_{number}_{part}.npy" for part in ("dense", "labels"))
         own = {f"cat_{i}": array for i, array in enumerate(_ids_of_day(path))}
         own |= {f"num_{i}": array for i, array in enumerate(_columns(_array(dense)))}
         own["label"] = _array(labels)
-        first = {name: pieces[0] for name, pieces in arrays.items()} or own
-        widths = {name: array.width for name, array in own.items()}
-        if len({len(array.rows) for array in own.values()}) > 1 or widths != {
-            name: array.width for name, array in first.items()
-        }:
+        shapes.add(tuple((name, array.shape[1]) for name, array in own.items()))
+        if len({len(array.rows) for array in own.values()}) > 1 or len(shapes) > 1:
             raise ValueError(
                 f"{path}: samples, features or hotness differ from those of its dense features, "
                 "labels or of the other days"
@@ -209,14 +189,12 @@ def _open_days(days: dict[int, Path]) -> SourceData:
 def _array(path: Path) -> StoredArray:
     try:
         array = np.load(path, mmap_mode="r")
-    except FileNotFoundError:
-        raise ValueError(f"{path}: the file of this day is missing") from None
     except ValueError as error:
         raise ValueError(f"{path}: expected an array of NumPy: {error}") from None
     if array.ndim != 2 or not array.flags.c_contiguous:
         raise ValueError(
-            f"{path}: expected [samples, columns] in C order, got shape {array.shape}"
-            + (" in Fortran order" if array.ndim == 2 else "")
+            f"{path}: expected [samples, columns] in C order, got shape {array.shape}, strides "
+            f"{array.strides}"
         )
     rows = range(len(array))
     return StoredArray(path, array.dtype, array.offset, array.shape, rows, slice(None))

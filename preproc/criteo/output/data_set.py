@@ -1,16 +1,14 @@
 """Prepared Criteo data set: its files, its feature spec, its summary."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+
+from dataloading.spec import feature_spec as fs
 from dataloading.spec.data_set_files import CHECKS_FILE, ENCODER_FOLDER, SPEC_FILE
-from dataloading.spec.feature_spec import (
-    CATEGORICAL_CHANNEL,
-    LABEL_CHANNEL,
-    NUMERICAL_CHANNEL,
-    Chunk,
-    FeatureSpec,
-    smallest_id_dtype,
-)
+from dataloading.spec.feature_spec import Chunk, FeatureSpec
 from preproc.criteo.column_encodings import (
     BINS,
     CATEGORICALS,
@@ -26,10 +24,50 @@ from preproc.criteo.output.binary_files import (
     ColumnFiles,
     SplitLayout,
 )
-from preproc.criteo.output.encoded_files import EncodedFiles
 from preproc.criteo.output.splits import Split
-from preproc.encoding import encoder_folder as encoder_folder
+from preproc.encoding import encoder_folder
 from preproc.encoding.encoder import Encoder
+
+
+@dataclass(frozen=True)
+class EncodedFiles:
+    """Files of features that an encoder makes.
+
+    Attributes:
+        encoder: of these features.
+        files: of one layout.
+        features: those of each file; a row of it has their values in this order.
+    """
+
+    encoder: Encoder
+    files: tuple[ColumnFiles, ...]
+    features: tuple[tuple[str, ...], ...]
+
+    @property
+    def columns(self) -> list[str]:
+        """Source columns."""
+        return list(dict.fromkeys(encoding.column for encoding in self.encoder.features))
+
+    def values(self, rows: pa.Table | pa.RecordBatch) -> list[np.ndarray]:
+        """Returns what each file stores of rows, [n, width]."""
+        encoded = self.encoder.encode(rows)
+        return [
+            np.concatenate([encoded[name] for name in names], axis=1) for names in self.features
+        ]
+
+    def write_at(self, position: int, rows: pa.RecordBatch) -> dict[str, int]:
+        """Writes rows from a position of the stored log on; returns how many values of the first
+        file are not 0, by split."""
+        positions = position + np.arange(rows.num_rows)
+        values = self.values(rows)
+        for file, array in zip(self.files, values, strict=True):
+            file.write_at(positions, array)
+        return {
+            split.name: int(
+                np.count_nonzero(values[0][(positions >= split.start) & (positions < split.stop)])
+            )
+            for split in self.files[0].layout.splits
+        }
 
 
 def numerical_files(layout: SplitLayout, *, with_labels: bool, with_bins: bool) -> EncodedFiles:
@@ -48,7 +86,7 @@ def numerical_files(layout: SplitLayout, *, with_labels: bool, with_bins: bool) 
 
 def categorical_files(layout: SplitLayout, column: str, cardinality: int) -> ColumnFiles:
     """One categorical column: one id a row, 0 to cardinality - 1."""
-    return ColumnFiles(layout, f"{column}.bin", smallest_id_dtype(cardinality).newbyteorder("<"))
+    return ColumnFiles(layout, f"{column}.bin", fs.smallest_id_dtype(cardinality).newbyteorder("<"))
 
 
 def all_files(splits: tuple[Split, ...], *, with_labels: bool, with_bins: bool) -> list[Path]:
@@ -75,7 +113,7 @@ def feature_spec(
     features = {LABEL: {"dtype": LABEL_DTYPE.name}}
     features |= {name: {"dtype": NUMERICAL_DTYPE.name} for name in NUMERICALS}
     features |= {
-        name: {"dtype": smallest_id_dtype(cardinality).name, "cardinality": cardinality}
+        name: {"dtype": fs.smallest_id_dtype(cardinality).name, "cardinality": cardinality}
         for name, cardinality in cardinalities.items()
     }
     files = {LABEL: [LABEL]} if with_labels else {}
@@ -88,9 +126,9 @@ def feature_spec(
         for split in splits
     }
     channels = {
-        NUMERICAL_CHANNEL: list(NUMERICALS),
-        CATEGORICAL_CHANNEL: list(cardinalities),
-        LABEL_CHANNEL: [LABEL],
+        fs.NUMERICAL_CHANNEL: list(NUMERICALS),
+        fs.CATEGORICAL_CHANNEL: list(cardinalities),
+        fs.LABEL_CHANNEL: [LABEL],
     }
     return FeatureSpec(features, sources, channels, metadata, folder, str(folder / SPEC_FILE))
 
@@ -99,7 +137,7 @@ def summary(folder: Path, spec: FeatureSpec, elapsed_s: float) -> str:
     """A few lines on what was made, for people."""
     metadata = spec.metadata
     sizes = [path.stat().st_size for path in folder.rglob("*.bin")]
-    cardinalities = spec.cardinalities(CATEGORICAL_CHANNEL)
+    cardinalities = spec.cardinalities(fs.CATEGORICAL_CHANNEL)
     lines = [f"{folder} is ready"]
     for name, rows in metadata["rows"].items():
         rate = metadata.get("click_rate", {}).get(name)

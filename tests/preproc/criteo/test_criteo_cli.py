@@ -51,13 +51,6 @@ def test_wrong_flags_of_the_generator(tmp_path, capsys, flag):
     assert not (tmp_path / "raw").exists()
 
 
-def test_unwritable_output_of_the_generator(tmp_path, capsys):
-    file = tmp_path / "file"
-    file.touch()
-    assert generate_logs.main(["--output", str(file / "raw")]) == USER_ERROR
-    assert capsys.readouterr().err.startswith("error: --output ")
-
-
 @pytest.mark.parametrize(
     ("flags", "unread"),
     [

@@ -224,7 +224,7 @@ def test_interrupted_run(one_hot, tmp_path, monkeypatch, capsys):
     ("flags", "message"),
     [
         (["--hotness=2,5"], "--hotness has 2 values"),
-        (["--hotness=2,0,1"], "--hotness 2,0,1"),
+        (["--hotness=2,0,1"], "--hotness: expected at least 1, got 0"),
         (["--cardinalities=3000000000", "--hotness=1"], "2147483648"),
         ([], "--hotness"),
     ],
@@ -246,7 +246,7 @@ def test_invalid_sources(one_hot, tmp_path, capsys):
     np.save(tmp_path / "day_0_sparse.npy", np.zeros([3, 2], np.int32))
     np.save(tmp_path / "day_1_sparse.npy", np.zeros([3, 2], np.int32))
     assert run(tmp_path, tmp_path / "m") == 2
-    assert "day_0_dense.npy: the file of this day is missing" in capsys.readouterr().err
+    assert "day_0_dense.npy" in capsys.readouterr().err
     for day in range(2):
         np.save(tmp_path / f"day_{day}_dense.npy", np.zeros([3, 2], np.float32))
         np.save(tmp_path / f"day_{day}_labels.npy", np.zeros([3 + day, 1], np.int32))

@@ -20,10 +20,10 @@ from pyspark.sql import functions as F
 
 from preproc.criteo.engines import parts
 from preproc.criteo.engines.engine_interface import CategoricalColumn, DayFile
-from preproc.criteo.engines.spark import shuffled_rows, tasks
-from preproc.criteo.engines.spark.shuffled_rows import RecordFiles
+from preproc.criteo.engines.spark import tasks
+from preproc.criteo.engines.spark.tasks import RecordFiles
 from preproc.criteo.options import CriteoOptions
-from preproc.criteo.output.encoded_files import EncodedFiles
+from preproc.criteo.output.data_set import EncodedFiles
 from preproc.criteo.raw_lines import LineCounts, line_counts, line_ranges, write_plain_copy
 from preproc.engines.spark.session import WORKER_BYTES, Session, literal
 from preproc.raw_files import is_gzip
@@ -60,9 +60,7 @@ class SparkEngine(Session):
         files = source.glob("*day_*") if source.is_dir() else [source]
         log_bytes = sum(path.stat().st_size for path in files if path.is_file())
         settings = _SMALL_LOG_SETTINGS if log_bytes < _SMALL_LOG_BYTES else {}
-        batch = {
-            "spark.sql.execution.arrow.maxRecordsPerBatch": str(shuffled_rows.BLOCKS_PER_BATCH)
-        }
+        batch = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(tasks.BLOCKS_PER_BATCH)}
         super().__init__(options, scratch, f"criteo: {options.output}", shared, batch | settings)
         self._shared = shared.absolute()
 
@@ -97,7 +95,7 @@ class SparkEngine(Session):
         pieces = parts.row_groups(days)
         record_files = RecordFiles(files.files, _PIECE_ROWS)
         encode = partial(tasks.encode_numericals, pieces, files, record_files)
-        nonzero = self._write(self._tasks(len(pieces), encode, shuffled_rows.RECORDS), record_files)
+        nonzero = self._write(self._tasks(len(pieces), encode, tasks.RECORDS), record_files)
         return {split: count for (file, split), count in nonzero.items() if file == 0}
 
     def count_columns(
@@ -158,7 +156,7 @@ class SparkEngine(Session):
                 .repartition(min(len(pieces), num_parts), "piece")
                 .sortWithinPartitions("piece")
             )
-        nonzero = self._write(rows.mapInArrow(encode, shuffled_rows.RECORDS), files)
+        nonzero = self._write(rows.mapInArrow(encode, tasks.RECORDS), files)
         known_rows = [0] * len(columns)
         for (file, _), count in nonzero.items():
             known_rows[file] += count
@@ -172,10 +170,10 @@ class SparkEngine(Session):
 
     def _write(self, encoded: DataFrame, files: RecordFiles) -> dict[tuple[int, str], int]:
         """Writes records; returns the number of values that are not 0, by file and split."""
-        write = partial(shuffled_rows.write_records, self.token, files, self.is_cluster)
+        write = partial(tasks.write_records, self.token, files, self.is_cluster)
         counts: Counter[tuple[int, str]] = Counter()
         for file, split, nonzero in (
-            encoded.repartition("piece").mapInArrow(write, shuffled_rows.COUNTS).collect()
+            encoded.repartition("piece").mapInArrow(write, tasks.COUNTS).collect()
         ):
             counts[file, split] += nonzero
         return counts
