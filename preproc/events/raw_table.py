@@ -19,6 +19,7 @@ from preproc.sources.header import check_names
 from preproc.sources.part_files import LOCAL, csv_columns
 
 TIME, RATING = "time", "rating"  # names in expressions
+_KINDS = {RATING: "a number", TIME: "an integer of 64 bits"}
 _MOST = (1 << 63) - 1
 
 
@@ -29,7 +30,6 @@ class RawTable:
     Attributes:
         chunks, tables: each file, and what `Engine.read` made of it.
         names: name in expressions -> name of the column in the files.
-        titles: name in expressions -> name in messages.
         missing: spellings of missing values in texts.
     """
 
@@ -37,7 +37,6 @@ class RawTable:
     chunks: Sequence[SourceChunk]
     tables: Sequence[ir.Table]
     names: Mapping[str, str]
-    titles: Mapping[str, str]
     missing: tuple[str, ...] = MISSING_VALUES
 
     @functools.cached_property
@@ -76,7 +75,7 @@ class RawTable:
         table, number = self._source(row)
         return self.engine.place(table, number)
 
-    def spelling(self, row: int, name: str) -> str:
+    def _spelling(self, row: int, name: str) -> str:
         """Returns what a message adds on a value that is null in `rows`; see `spelled_missing`."""
         table, number = self._source(row)
         (stored,) = self.fetch(table.filter(table[ROW] == number).select(value=self.names[name]))
@@ -123,21 +122,33 @@ class RawTable:
                     tests[name] = (is_whole(column) | column.isnull()).all()
             elif name != TIME:
                 raise ValueError(
-                    f"{self.chunks[0].files[0]}: {self.titles[name]} holds {column.type()}; "
+                    f"{self.chunks[0].files[0]}: {self.names[name]} holds {column.type()}; "
                     "users, items and their features are integers or text"
                 )
             if column.type().is_uint64() and (large := self.first(column > _MOST, name)):
                 _, place, value = large
-                raise ValueError(f"{place}: {self.titles[name]} is {value}; it must be below 2^63")
+                raise ValueError(f"{place}: {self.names[name]} is {value}; it must be below 2^63")
         (counts,) = self.fetch(self.rows.aggregate(num_bad=_any(faults).sum(), **tests))
         integers |= {name for name in tests if counts[name] is not False}
         return int(counts["num_bad"] or 0), integers
 
-    def first_fault(self, faults: Mapping[str, ir.BooleanValue]) -> tuple[int, str, object, str]:
-        """Returns number and place of the first row with a fault, the value, and the column."""
+    def required(self, *names: str) -> dict[str, ir.BooleanValue]:
+        """Returns the conditions of faults: a value of these is missing, or a rating no number."""
+        faults = {name: self.rows[name].isnull() for name in names if name in self.names}
+        if RATING in self.names:
+            faults[RATING] = _rating_number(self.rows).isnull()
+        return faults
+
+    def bad_row(self, faults: Mapping[str, ir.BooleanValue], remedy: str) -> ValueError:
+        """Returns the error of the first row with a fault."""
         first_rows = ((self.first(condition, name), name) for name, condition in faults.items())
         rows = [(*row, name) for row, name in first_rows if row is not None]
-        return min(rows, key=lambda row: row[0])
+        row, place, value, name = min(rows, key=lambda row: row[0])
+        kind = _KINDS.get(name, "text without blanks around it")
+        fault = f"{self.names[name]} is {value!r:.60}; it must be {kind}"
+        if value is None:
+            fault = f"no {self.names[name]}{self._spelling(row, name)}"
+        return ValueError(f"{place}: {fault}. {remedy}")
 
     def without(self, faults: Mapping[str, ir.BooleanValue]) -> ir.Table:
         """Returns the rows without a fault."""
@@ -151,7 +162,7 @@ class RawTable:
         """
         values = self.rows[TIME]
         values = values.cast("int64") if is_integer else values
-        title = self.titles[TIME]
+        title = self.names[TIME]
         return time_number(
             self.engine, self.rows, values, title, lambda condition: self.first(condition, TIME)
         )
@@ -167,7 +178,6 @@ def read_raw(
     names: Mapping[str, str],
     flags: str = "",
     on_bad_line: str = "fail",
-    titles: Mapping[str, str] | None = None,
     missing: tuple[str, ...] = MISSING_VALUES,
 ) -> RawTable:
     """Reads columns of files; see `RawTable`.
@@ -182,7 +192,7 @@ def read_raw(
     """
     wanted = [replace(chunk, columns=_columns(chunk, names, flags)) for chunk in chunks]
     tables = [engine.read([chunk], on_bad_line) for chunk in wanted]
-    return RawTable(engine, wanted, tables, names, titles or names, missing)
+    return RawTable(engine, wanted, tables, names, missing)
 
 
 def _columns(chunk: SourceChunk, names: Mapping[str, str], flags: str) -> tuple[str, ...]:
@@ -215,3 +225,30 @@ def key_value(column: ir.Value, is_integer: bool) -> ir.Value:
     if not is_integer:
         return column.cast("string")
     return column.cast("int64")
+
+
+def _rating_number(rows: ir.Table) -> ir.FloatingValue:
+    """Returns the rating of each row, null for invalid ones."""
+    rating = rows[RATING]
+    number = rating.try_cast("float64") if rating.type().is_string() else rating.cast("float64")
+    return number.nullif(float("nan"))
+
+
+def above_rating(engine: Engine, rows: ir.Table, least: float | None) -> tuple[ir.Table, int]:
+    """Returns the rows with at least a rating, and the number of the others.
+
+    Args:
+        rows: with a column `rating`, unless all rows count.
+        least: None: all rows count.
+
+    Raises:
+        ValueError: no row is left.
+    """
+    if least is None:
+        return rows, 0
+    is_above = _rating_number(rows) >= least
+    above = rows.filter(is_above)
+    num_below = count_rows(engine, rows.filter(~is_above))
+    if num_below and not count_rows(engine, above):
+        raise ValueError(f"--min_rating {least:g}: all {num_below:,} ratings are below")
+    return above, num_below

@@ -8,16 +8,20 @@ from dataloading.histories import negatives
 from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
 from preproc.checks.report import Report
-from preproc.engines.engine import Engine
 from preproc.engines.open_engine import open_engine
 from preproc.events.numbering import save_encoder
 from preproc.histories.engines.encoded_events import FIRST_ID, number_log
-from preproc.histories.engines.numbered_events import NumberedLog
 from preproc.histories.logs.event_log import EventLog
 from preproc.histories.logs.own_tables import read_tables
 from preproc.histories.logs.reviews import read_reviews
 from preproc.histories.options import AMAZON, HistoryOptions
-from preproc.histories.samples import ColumnNames, spec_of, write_events, write_split
+from preproc.histories.samples import (
+    ColumnNames,
+    NumberedLog,
+    spec_of,
+    write_events,
+    write_split,
+)
 from runtime.files.outputs import DATA_SET
 from runtime.files.staging import Staging
 
@@ -34,15 +38,24 @@ def prepare(options: HistoryOptions) -> dict[str, int]:
         ValueError: options or input are wrong, or the memory limit is too small.
         OSError: no space left, among others.
     """
-    columns = _columns(options)
+    is_amazon = options.input_format == AMAZON
+    columns = ColumnNames(("user_id",), ("item_id", "cat_id"))
+    if not is_amazon:
+        columns = ColumnNames(
+            ("user_id", *options.user_features), ("item_id", *options.item_features)
+        )
+    named = (options.amazon_dataset_path, options.users, options.items)
+    read = [*filter(None, named), *options.reviews, *options.meta, *options.interactions]
     say = _Reporter()
-    with Staging(
-        options.output_path, TOOL, DATA_SET, read=_read(options), resumes=False
-    ) as staging:
+    with Staging(options.output_path, TOOL, DATA_SET, read=read, resumes=False) as staging:
         folder, scratch = staging.data, staging.temp_folder(options.temp_dir)
         name = "spark" if options.engine == "spark" else "duckdb"
         with open_engine(name, scratch, **options.engine_settings()) as engine:
-            log = _read_log(options, engine, scratch)
+            log = (
+                read_reviews(options, engine, scratch)
+                if is_amazon
+                else read_tables(options, engine)
+            )
             say(f"staged {log.num_events:,} events; left out {log.num_bad:,} bad lines or rows")
             numbered = number_log(options, engine, log, scratch)
         if log.num_below:
@@ -75,26 +88,6 @@ class _Reporter:
         now = time.perf_counter()
         print(f"{what}, {now - self._last:.1f} s", file=sys.stderr, flush=True)
         self._last = now
-
-
-def _columns(options: HistoryOptions) -> ColumnNames:
-    if options.input_format == AMAZON:
-        return ColumnNames(("user_id",), ("item_id", "cat_id"))
-    return ColumnNames(
-        user=("user_id", *options.user_features), item=("item_id", *options.item_features)
-    )
-
-
-def _read(options: HistoryOptions) -> list[Path]:
-    named = (options.amazon_dataset_path, options.users, options.items)
-    files = (*options.reviews, *options.meta, *options.interactions)
-    return [*filter(None, named), *files]
-
-
-def _read_log(options: HistoryOptions, engine: Engine, scratch: Path) -> EventLog:
-    if options.input_format == AMAZON:
-        return read_reviews(options, engine, scratch)
-    return read_tables(options, engine)
 
 
 # Ids -> samples

@@ -9,27 +9,65 @@ validation (if requested), all others are for training. Rows are in the order of
     SPLIT/ranges.bin    int64, the user's first event and the end of the history of each row
 """
 
+import functools
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from dataloading.spec import feature_spec as fs
 from dataloading.spec import history_channels
-from dataloading.spec.feature_spec import (
-    LABEL_CHANNEL,
-    NEGATIVE_CHANNEL,
-    TEST,
-    TRAIN,
-    VALIDATION,
-    FeatureSpec,
-)
-from preproc.histories.engines.numbered_events import NumberedLog
+from dataloading.spec.feature_spec import FeatureSpec
+from preproc.checks.report import Finding
 from runtime.files.disk import write_errors_name
 
 _LABEL = "label"
 _BLOCK = 1 << 18  # events at a time
+
+
+@dataclass(frozen=True)
+class NumberedLog:
+    """Ids instead of raw values. They start at 1 and follow the values upwards (numbers as numbers,
+    text by its UTF-8 bytes); only what occurs in a kept event has one. A missing feature counts as
+    a value below all others, so that it has id 1 where it occurs.
+    """
+
+    # a file of int32, the item ids of all kept events, by user id, then time, then tie order
+    events: Path
+    num_events: np.ndarray  # how many of these each user has, int64 [num_users], by user id from 1
+    # user_features, item_features: the ids of each feature, int32 [num_users + 1] and
+    # [num_items + 1]; element 0 is 0
+    user_features: tuple[np.ndarray, ...]
+    item_features: tuple[np.ndarray, ...]
+    num_items: int  # how many items occur
+    num_users_before: int  # users of the log, also those with too few events
+    checks: tuple[Finding, ...] = ()
+    # of each feature, as messages call it: users or items that have no value of it
+    num_missing: dict[str, int] = field(default_factory=dict)
+    # "user" and "item" -> Parquet file of the raw values in the order of their ids, and of their
+    # kept events: columns value and count
+    vocabularies: dict[str, Path] = field(default_factory=dict)
+
+    @property
+    def num_users(self) -> int:
+        return len(self.num_events)
+
+    @functools.cached_property
+    def user_starts(self) -> np.ndarray:
+        """First event of each user, and the end of the last one's, int64 [num_users + 1]."""
+        return np.concatenate([[0], np.cumsum(self.num_events)])
+
+    @property
+    def cardinalities(self) -> tuple[int, ...]:
+        """The largest id + 1 of users, their features, items, their features."""
+        return (
+            self.num_users + 1,
+            *(int(ids.max()) + 1 for ids in self.user_features),
+            self.num_items + 1,
+            *(int(ids.max()) + 1 for ids in self.item_features),
+        )
 
 
 @dataclass(frozen=True)
@@ -93,11 +131,11 @@ def spec_of(
             for kind, (names, files) in zip(chunk_types, contents, strict=True)
         ]
     channels = {
-        LABEL_CHANNEL: [_LABEL],
+        fs.LABEL_CHANNEL: [_LABEL],
         history_channels.USER_CHANNEL: list(columns.user),
         history_channels.TARGET_CHANNEL: list(columns.target),
         history_channels.POSITIVE_CHANNEL: positive,
-        NEGATIVE_CHANNEL: negative,
+        fs.NEGATIVE_CHANNEL: negative,
     }
     return FeatureSpec(features, sources, channels, metadata)
 
@@ -146,12 +184,12 @@ def _targets(
     bounds = np.unique(np.searchsorted(log.user_starts, starts, side="right") - 1)
     for start, stop in itertools.pairwise([*bounds.tolist(), log.num_users]):
         last = log.num_events[start:stop] - 1
-        if split == TEST:
+        if split == fs.TEST:
             begin, end = last, last + 1
-        elif split == VALIDATION:
+        elif split == fs.VALIDATION:
             begin, end = np.maximum(last - 1, 1), last
         else:
-            assert split == TRAIN, split
+            assert split == fs.TRAIN, split
             begin, end = np.full_like(last, min_training_history), last - with_validation
         counts = np.maximum(end - begin, 0)
         ends = np.cumsum(counts)

@@ -8,15 +8,9 @@ import numpy as np
 
 from dataloading.interactions.unseen_items import keys_of
 from dataloading.keys.distinct import distinct
+from dataloading.spec import feature_spec as fs
 from dataloading.spec.data_set_files import SPEC_FILE
-from dataloading.spec.feature_spec import (
-    ITEM_CHANNEL,
-    LABEL_CHANNEL,
-    TRAIN,
-    USER_CHANNEL,
-    Chunk,
-    FeatureSpec,
-)
+from dataloading.spec.feature_spec import Chunk, FeatureSpec
 from runtime.files.disk import write_errors_name
 
 ID_DTYPE, LABEL_DTYPE = np.dtype("<i4"), np.dtype("?")
@@ -39,7 +33,7 @@ class CandidateLists:
 
 def write_train(folder: Path, interactions: Iterable[tuple[np.ndarray, np.ndarray]]) -> int:
     """Writes users and items, [n] each, some at a time; returns their number."""
-    paths = _files(folder, TRAIN, (_USER, _ITEM))
+    paths = _files(folder, fs.TRAIN, (_USER, _ITEM))
     num_rows = 0
     with open(paths[0], "wb") as user_file, open(paths[1], "wb") as item_file:
         for users, items in interactions:
@@ -53,7 +47,7 @@ def touched_keys(
     folder: Path, num_items: int, held_out: Iterable[tuple[np.ndarray, np.ndarray]]
 ) -> np.ndarray:
     """Returns the keys (`keys_of`) of training rows and held-out pairs, ascending, each once."""
-    user_file, item_file = _files(folder, TRAIN, (_USER, _ITEM))
+    user_file, item_file = _files(folder, fs.TRAIN, (_USER, _ITEM))
     pairs = [(np.fromfile(user_file, ID_DTYPE), np.fromfile(item_file, ID_DTYPE)), *held_out]
     keys = [keys_of(users, items, num_items) for users, items in pairs]
     del pairs
@@ -91,12 +85,12 @@ def write_spec(
         _ITEM: {"dtype": ID_DTYPE.name, "cardinality": num_items},
         _LABEL: {"dtype": LABEL_DTYPE.name},
     }
-    stored = {TRAIN: (_USER, _ITEM), **dict.fromkeys(evaluation_splits, tuple(features))}
+    stored = {fs.TRAIN: (_USER, _ITEM), **dict.fromkeys(evaluation_splits, tuple(features))}
     sources = {
         split: [Chunk("split_binary", [name], [f"{split}/{name}.bin"]) for name in names]
         for split, names in stored.items()
     }
-    channels = {USER_CHANNEL: [_USER], ITEM_CHANNEL: [_ITEM], LABEL_CHANNEL: [_LABEL]}
+    channels = {fs.USER_CHANNEL: [_USER], fs.ITEM_CHANNEL: [_ITEM], fs.LABEL_CHANNEL: [_LABEL]}
     path = folder / SPEC_FILE
     spec = FeatureSpec(features, sources, channels, metadata, folder, str(path))
     spec.to_yaml(path)

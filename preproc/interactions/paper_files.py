@@ -90,15 +90,15 @@ def _num_in(keys: np.ndarray, ascending: np.ndarray) -> int:
 
 
 def _pairs(path: Path) -> np.ndarray:
-    table = _read(path)
-    if not 2 <= table.num_columns <= 4:
+    columns = _read(path, slice(2))
+    if not 2 <= len(columns) <= 4:
         raise ValueError(f"{path}: a line is user, item and up to two more fields, tabs between")
-    return np.stack([_ids(path, column) for column in table.columns[:2]], axis=1)
+    return np.stack([_ids(path, column) for column in columns[:2]], axis=1)
 
 
 def _negatives(path: Path, positives: np.ndarray, test: Path) -> np.ndarray:
-    pairs, *columns = _read(path).columns
-    if columns and pa.types.is_null(columns[-1].type):  # a tab at the end of lines
+    pairs, *columns = _read(path, slice(1, None))
+    if columns and columns[-1].null_count == len(columns[-1]):  # a tab at the end of lines
         columns.pop()
     users_items = pc.extract_regex(pairs.cast(pa.string()), _PAIR)
     if not columns or users_items.null_count:
@@ -106,26 +106,24 @@ def _negatives(path: Path, positives: np.ndarray, test: Path) -> np.ndarray:
     named = np.stack(
         [_ids(path, pc.struct_field(users_items, name).cast(pa.int64())) for name in _KEYS], axis=1
     )
-    for row, (pair, positive) in enumerate(
-        zip(named.tolist(), positives.tolist(), strict=False), 1
-    ):
-        if pair != positive:
-            raise ValueError(
-                f"{path}, row {row}: it is of user {pair[0]} and item {pair[1]}, and row {row} of "
-                f"{test} is another; use files of one data set"
-            )
     if len(named) != len(positives):
         raise ValueError(
             f"{path} has {len(named)} rows, and {test} {len(positives)} rows; is one cut off?"
         )
+    for row in np.flatnonzero((named != positives).any(axis=1))[:1]:
+        raise ValueError(
+            f"{path}, row {row + 1}: it is of user {named[row, 0]} and item {named[row, 1]}, and "
+            f"row {row + 1} of {test} is another; use files of one data set"
+        )
     return np.stack([_ids(path, column) for column in columns], axis=1)
 
 
-def _read(path: Path) -> pa.Table:
-    """Reads a file without a header and with tabs between fields; blank lines mean nothing."""
+def _read(path: Path, ids: slice) -> list[pa.ChunkedArray]:
+    """Returns the columns of a file without a header and with tabs between fields; blank lines mean
+    nothing. ids: columns of integers."""
     try:
         with gzip_errors(path), open_unpacked(path) as file:
-            return pa_csv.read_csv(
+            columns = pa_csv.read_csv(
                 file,
                 # Only a single thread knows the numbers of rows.
                 pa_csv.ReadOptions(use_threads=False, autogenerate_column_names=True),
@@ -134,23 +132,22 @@ def _read(path: Path) -> pa.Table:
                     quote_char=False,
                     invalid_row_handler=lambda row: "error" if row.text.strip() else "skip",
                 ),
-            )
+            ).columns
+        columns[ids] = [column.cast(pa.int64()) for column in columns[ids]]
     except pa.ArrowInvalid as error:
         raise ValueError(
-            f"{path}: {error}; expected the same number of fields in all lines, with tabs between"
+            f"{path}: {error}; expected the same number of fields in all lines, with tabs between, "
+            "and whole numbers for ids"
         ) from error
+    return columns
 
 
 def _ids(path: Path, column: pa.ChunkedArray) -> np.ndarray:
-    is_id = pa.types.is_integer(column.type) and not column.null_count
-    ids = column.to_numpy() if is_id else np.array([-1])
-    if ids.min() < 0 or ids.max() >= MOST_IDS:
-        bad = int(np.argmax((ids < 0) | (ids >= MOST_IDS)))
-        if not is_id:
-            numbers = pc.match_substring_regex(column.cast(pa.string()), "^[0-9]+$")
-            bad = pc.index(pc.fill_null(numbers, False), False).as_py()
+    is_id = pc.and_(pc.greater_equal(column, 0), pc.less(column, MOST_IDS))
+    row = pc.index(pc.fill_null(is_id, False), False).as_py()
+    if row >= 0:
         raise ValueError(
-            f"{path}, row {bad + 1}: id {column[bad].as_py()!r}; ids are 0 to {MOST_IDS - 1}. "
+            f"{path}, row {row + 1}: id {column[row].as_py()!r}; ids are 0 to {MOST_IDS - 1}. "
             "Number users and items from 0 without gaps"
         )
-    return ids
+    return column.to_numpy()

@@ -8,9 +8,8 @@ from ibis.expr import types as ir
 
 from preproc.checks.equal_times import TiedEvents
 from preproc.engines.engine import ROW, Engine
-from preproc.events.least_rating import above_rating, rating_number
 from preproc.events.numbering import NumberedEvents, number
-from preproc.events.raw_table import RATING, key_value, read_raw
+from preproc.events.raw_table import RATING, above_rating, key_value, read_raw
 from preproc.events.ties import order_ties
 from preproc.interactions.options import InteractionLogOptions
 from preproc.interactions.source_files import DAT
@@ -35,45 +34,31 @@ def read_ratings(engine: Engine, options: InteractionLogOptions) -> tuple[ir.Tab
     """
     if options.source.form == DAT:
         names = {name: name for name in (*_KEYS, RATING)}
-        titles = {name: f"the {name}" for name in names}
         layout = {"columns": _DAT_COLUMNS, "header": False, "delimiter": "::", "quoting": False}
     else:
         columns = (options.user_column, options.item_column, options.time_column)
         names = dict(zip((*_KEYS, RATING), (*columns, options.rating_column), strict=True))
-        titles = names
         layout = {"delimiter": options.delimiter}
     if options.min_rating is None:
         del names[RATING]
     files = [str(path.absolute()) for path in options.source.files]
     chunks = [SourceChunk(CSV, (file,), **layout) for file in files]
-    ratings = read_raw(engine, chunks, names, _FLAGS, titles=titles, missing=options.missing_values)
+    ratings = read_raw(engine, chunks, names, _FLAGS, missing=options.missing_values)
     if not ratings.num_rows:
         raise ValueError(f"{', '.join(files)}: no ratings")
     rows = ratings.rows
-    faults = {key: rows[key].isnull() | _is_blank(rows[key]) for key in _KEYS[:2]}
-    faults["time"] = rows.time.isnull()
-    if RATING in names:
-        faults[RATING] = rating_number(rows).isnull()
+    faults = ratings.required(*_KEYS)
+    for key in _KEYS[:2]:  # text begins or ends with a space or a control character
+        faults[key] |= (rows[key] < "!") | (rows[key].right(1) < "!")
     num_bad, integers = ratings.inspect(faults)
     if num_bad:
-        row, place, value, column = ratings.first_fault(faults)
-        fault = "missing" + ratings.spelling(row, column)
-        if column == RATING and value is not None:
-            fault = f"{value!r}; with --min_rating, a rating is a number"
-        elif value is not None:
-            fault = f"{value!r}, with blanks around it; write all without"
-        raise ValueError(f"{place}: {titles[column]} is {fault}")
+        raise ratings.bad_row(faults, "Fix the file, or remove the row")
     time = ratings.time_number("time" in integers)
     rows, num_below = above_rating(engine, rows.mutate(time=time), options.min_rating)
     keys = {key: key_value(rows[key], key in integers) for key in _KEYS[:2]}
     typed = rows.select(**keys, time=rows.time, row=rows[ROW])
     firsts = typed.group_by("user", "item").aggregate(time=typed.time.min(), row=typed.row.min())
     return engine.store_table(firsts, "events"), ratings.num_rows, num_below
-
-
-def _is_blank(text: ir.StringValue) -> ir.BooleanValue:
-    """True for text that begins or ends with a space or a control character."""
-    return (text < "!") | (text.right(1) < "!")
 
 
 def number_ratings(

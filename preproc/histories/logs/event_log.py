@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from ibis.expr import types as ir
 
-from preproc.events.raw_table import RATING, RawTable
+SKIP_HELP = "Fix the file, or leave such rows out with --on_bad_line skip"  # of a bad row
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,3 @@ class EventLog:
     columns: Mapping[str, str]
     num_below: int = 0
     features: Mapping[str, FeatureTable] = field(default_factory=dict)
-
-
-def bad_row(table: RawTable, faults: Mapping[str, ir.BooleanValue]) -> ValueError:
-    """Returns the error of the first row that lacks a value, or whose time or rating is invalid."""
-    row, place, value, column = table.first_fault(faults)
-    title = table.titles[column]
-    kind = "a number" if column == RATING else "an integer of 64 bits"
-    fault = f"{title} is {value!r:.60}; it must be {kind}"
-    if value is None:
-        fault = f"no {title}{table.spelling(row, column)}"
-    return ValueError(
-        f"{place}: {fault}. Fix the file, or leave such rows out with --on_bad_line skip"
-    )

@@ -9,6 +9,7 @@ without such a name has no category. Lines are JSON, or Python literals as in th
 import ast
 import codecs
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -57,11 +58,14 @@ def stage_metadata(
         for number, line in enumerate(source, 1):
             try:
                 if text := _line_text(line, number):
-                    rows.append(_without_missing(*parse(text, category_list, item), missing))
+                    rows.append(parse(text, category_list, item, missing))
                     has_category |= rows[-1][1] is not None
             except ValueError as error:
                 if on_bad_line == "error":
-                    raise _bad_line(file, number, error) from error
+                    raise ValueError(
+                        f"{file}, line {number}: {error}. Fix the file, or leave such lines out "
+                        "with --on_bad_line skip"
+                    ) from error
                 num_bad += 1
             if len(rows) == _BATCH_ROWS:
                 writer.write_table(_table(rows))
@@ -75,18 +79,18 @@ def _table(rows: list[tuple[str, str | None]]) -> pa.Table:
     return pa.table([items, categories], schema=SCHEMA)
 
 
-def _without_missing(
-    item: str, category: str | None, missing: tuple[str, ...]
+def parse(
+    line: str, category_list: str = LAST_LIST, item: str = ITEM, missing: Sequence[str] = ("",)
 ) -> tuple[str, str | None]:
-    if item.strip() in missing:
-        raise ValueError(f"no {ITEM}{spelled_missing(item, missing)}")
-    return item, None if category is not None and category.strip() in missing else category
-
-
-def parse(line: str, category_list: str = LAST_LIST, item: str = ITEM) -> tuple[str, str | None]:
     """Returns item and category of a line (None without one); raises ValueError with its fault."""
     fields = read_object(line)
-    return _text_field(fields, item), _last_name(fields, category_list) or None
+    value = fields.get(item)
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{item} is {_shown(fields, item)}; it must be text")
+    if value.strip() in missing:
+        raise ValueError(f"no {ITEM}{spelled_missing(value, missing)}")
+    category = _last_name(fields, category_list) or ""
+    return value, None if category.strip() in missing else category
 
 
 def read_object(line: str) -> dict:
@@ -135,22 +139,6 @@ def _line_text(line: bytes, number: int) -> str:
         raise ValueError(
             f"it is not UTF-8 text (byte {error.start + 1} is 0x{line[error.start]:02x})"
         ) from error
-
-
-def _bad_line(file: Path, number: int, reason: object) -> ValueError:
-    """Returns the error of a line."""
-    return ValueError(
-        f"{file}, line {number}: {reason}. Fix the file, or leave such lines out with "
-        "--on_bad_line skip"
-    )
-
-
-def _text_field(fields: dict, name: str) -> str:
-    """Returns a field; raises ValueError unless it is text that is not empty."""
-    value = fields.get(name)
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{name} is {_shown(fields, name)}; it must be text")
-    return value
 
 
 def _shown(fields: dict, name: str) -> str:

@@ -13,9 +13,8 @@ from ibis.expr import types as ir
 
 from preproc.engines.bad_lines import FAIL
 from preproc.engines.engine import ROW, Engine, count_rows
-from preproc.events.least_rating import above_rating, rating_number
-from preproc.events.raw_table import RATING, TIME, RawTable, key_value, read_raw
-from preproc.histories.logs.event_log import EventLog, FeatureTable, bad_row
+from preproc.events.raw_table import RATING, TIME, RawTable, above_rating, key_value, read_raw
+from preproc.histories.logs.event_log import SKIP_HELP, EventLog, FeatureTable
 from preproc.histories.options import HistoryOptions
 from preproc.sources.column_chunk import SourceChunk
 from preproc.sources.part_files import part_files
@@ -95,13 +94,10 @@ def _inspect(
     """Returns faults and columns of integers of each table, and the number of bad rows."""
     faults, integers, num_bad = {}, {}, 0
     for name, table in raw.items():
-        required = [column for column in (*_KEYS, TIME) if column in table.names]
-        faults[name] = {column: table.rows[column].isnull() for column in required}
-        if RATING in table.names:
-            faults[name][RATING] = rating_number(table.rows).isnull()
+        faults[name] = table.required(*_KEYS, TIME)
         num_bad_rows, integers[name] = table.inspect(faults[name])
         if num_bad_rows and options.bad_lines == FAIL:
-            raise bad_row(table, faults[name])
+            raise table.bad_row(faults[name], SKIP_HELP)
         num_bad += num_bad_rows + table.num_skipped
     for key in _KEYS:  # of one type wherever they are
         if not all(key in integers[name] for name, table in raw.items() if key in table.names):
@@ -121,7 +117,7 @@ def _typed(
         if column not in (TIME, RATING)
     }
     if RATING in table.names:
-        columns[RATING] = rating_number(good)
+        columns[RATING] = good[RATING]
     if TIME in table.names:
         columns |= {TIME: table.time_number(TIME in integers), "row": good[ROW]}
     return table.engine.store_table(good.select(**columns), name)

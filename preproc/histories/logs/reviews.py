@@ -13,9 +13,8 @@ import pyarrow.parquet as pq
 
 from preproc.engines.bad_lines import FAIL
 from preproc.engines.engine import ROW, Engine, count_rows
-from preproc.events.least_rating import RATING, above_rating, rating_number
-from preproc.events.raw_table import is_whole, read_raw
-from preproc.histories.logs.event_log import EventLog, FeatureTable, bad_row
+from preproc.events.raw_table import RATING, above_rating, is_whole, read_raw
+from preproc.histories.logs.event_log import SKIP_HELP, EventLog, FeatureTable
 from preproc.histories.logs.formats import format_of, no_category
 from preproc.histories.logs.metadata_lines import SCHEMA, stage_metadata
 from preproc.histories.options import HistoryOptions
@@ -44,13 +43,10 @@ def read_reviews(options: HistoryOptions, engine: Engine, scratch: Path) -> Even
     chunk = SourceChunk("json", paths, columns=tuple(names.values()))
     missing = options.missing_values
     reviews = read_raw(engine, [chunk], names, on_bad_line=options.bad_lines, missing=missing)
-    faults = {key: reviews.rows[key].isnull() for key in ("user", "item")}
-    faults["time"] = ~is_whole(reviews.rows.time)
-    if RATING in names:
-        faults[RATING] = rating_number(reviews.rows).isnull()
+    faults = reviews.required("user", "item") | {"time": ~is_whole(reviews.rows.time)}
     num_bad, _ = reviews.inspect(faults)
     if num_bad and options.bad_lines == FAIL:
-        raise bad_row(reviews, faults)
+        raise reviews.bad_row(faults, SKIP_HELP)
     num_bad += reviews.num_skipped
     good = reviews.without(faults)
     events, num_below = above_rating(engine, good, options.min_rating)

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from preproc.histories import samples
-from preproc.histories.engines.numbered_events import NumberedLog
-from preproc.histories.samples import ColumnNames, spec_of, write_events, write_split
+from preproc.histories.samples import ColumnNames, NumberedLog, spec_of, write_events, write_split
 
 
 def log_of(tmp_path, histories, item_features=(), user_features=(), num_items=9):

@@ -106,10 +106,12 @@ def test_features_from_the_log(tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-def test_too_few_events(tmp_path):
+@pytest.mark.parametrize("name", ENGINES)
+def test_too_few_events(tmp_path, name):
     log = csv_file(tmp_path / "log.csv", [("user_id", "item_id", "time"), (1, 2, 3), (1, 3, 3)])
+    flags = ["--interactions", log, "--engine", name, "--memory_limit", "1GB"]
     with pytest.raises(ValueError, match="--min_events 3 .* 2: require at most that"):
-        prepare(options(tmp_path, "--interactions", log, "--min_events", 3))
+        prepare(options(tmp_path, *flags, "--min_events", 3))
     csv_file(log, [("user_id", "item_id", "time")])
     with pytest.raises(ValueError, match="--min_events 20 .* 0: prepare a larger log"):
         prepare(options(tmp_path, "--interactions", log))

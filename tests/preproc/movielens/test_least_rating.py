@@ -41,8 +41,8 @@ def test_least_rating(tmp_path, form):
     ("header", "rows", "flags", "message"),
     [
         ("userId,movieId,timestamp", ["1,2,3"], (), "no column 'rating'"),
-        (CSV_HEADER, ["1,2,good,3"], (), "row 1 .*: rating is 'good'; with --min_rating"),
-        (CSV_HEADER, ["1,2,,3"], (), "rating is missing"),
+        (CSV_HEADER, ["1,2,good,3"], (), "row 1 .*: rating is 'good'; it must be a number"),
+        (CSV_HEADER, ["1,2,,3"], (), "no rating"),
         (CSV_HEADER, ["1,2,3,3"], (), "--min_rating 4: all 1 ratings are below"),
     ],
 )

@@ -197,7 +197,7 @@ def test_spellings_of_missing_values(tmp_path, capsys):
     assert "NULL" not in Encoder.load(tmp_path / "prepared/encoder").missing_values
     log.write_text(f"{CSV_HEADER}\nAnn,?,1,1\n")
     assert main([*command, "--missing_values=?"]) == 2
-    assert "movieId is missing ('?' is a spelling" in capsys.readouterr().err
+    assert "no movieId ('?' is a spelling" in capsys.readouterr().err
 
 
 def test_seeds_memory_and_temp_dir(tmp_path, generated, monkeypatch):
