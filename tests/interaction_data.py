@@ -20,21 +20,18 @@ def write_interactions(
     """A data set whose spec calls itself `f.yaml`.
 
     Args:
-        splits: name -> feature (`user`, `item`, optionally `label`) -> values. A list of lists is
-            one file for each.
+        splits: name -> feature (`user`, `item`, optionally `label`) -> values.
         dtype: of the ids.
     """
     dtypes = {"user": np.dtype(dtype), "item": np.dtype(dtype), "label": np.dtype("u1")}
     sources = {}
     for split, columns in splits.items():
         sources[split] = []
+        (folder / split).mkdir(parents=True, exist_ok=True)
         for feature, values in columns.items():
-            parts = values if len(values) and isinstance(values[0], list) else [values]
-            files = [f"{split}/{feature}_{number}.bin" for number in range(len(parts))]
-            (folder / split).mkdir(parents=True, exist_ok=True)
-            for file, part in zip(files, parts, strict=True):
-                np.asarray(part, dtypes[feature]).tofile(folder / file)
-            chunk = {"type": "split_binary", "features": [feature], "files": files}
+            file = f"{split}/{feature}_0.bin"
+            np.asarray(values, dtypes[feature]).tofile(folder / file)
+            chunk = {"type": "split_binary", "features": [feature], "files": [file]}
             sources[split].append(chunk)
     content = {
         "feature_spec": {

@@ -209,49 +209,10 @@ def test_shuffled_epochs(tmp_path):
     first, second = ids(loader.dataset(0)), ids(loader.dataset(1))
     assert sorted(first) == sorted(second) == list(range(203))
     assert first != second and first != list(range(203))
+    for start_sample in (32, 50, 202, 203):
+        assert ids(loader.dataset(1, start_sample)) == second[start_sample:]
     other_batch = StoredDataset(spec, "train", 7, **SMALL_BLOCKS)
     assert ids(other_batch.dataset(0)) == first and ids(other_batch.dataset(1)) == second
-
-
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_start_within_an_epoch(tmp_path, shuffle):
-    spec = numbered(tmp_path, 203)
-    loader = StoredDataset(spec, "train", 32, **{**SMALL_BLOCKS, "shuffle": shuffle})
-    whole = ids(loader.dataset(5))
-    for start_sample in (0, 32, 50, 202, 203):
-        assert ids(loader.dataset(5, start_sample)) == whole[start_sample:]
-
-
-@pytest.mark.quick("*-1", "*-2", "*-25-3")
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
-@pytest.mark.parametrize("num_samples", [24, 25, 37, 1])
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_shares_of_ranks(tmp_path, world_size, num_samples, shuffle):
-    spec = numbered(tmp_path, num_samples)
-    settings = {**SMALL_BLOCKS, "shuffle": shuffle}
-    whole = list(StoredDataset(spec, "train", 12, **settings).dataset(1))
-    ranks = [
-        list(
-            StoredDataset(spec, "train", 12, rank=rank, world_size=world_size, **settings).dataset(
-                1
-            )
-        )
-        for rank in range(world_size)
-    ]
-    for index, batch in enumerate(whole):
-        parts = [rank[index] for rank in ranks]
-        assert len({len(part.labels) for part in parts}) == 1
-        real = [part.inputs.categorical[0][part.weights[:, 0] > 0] for part in parts]
-        np.testing.assert_array_equal(tf.concat(real, 0), batch.inputs.categorical[0])
-        padding = sum(int((part.weights.numpy() == 0).sum()) for part in parts)
-        assert padding == -len(batch.labels) % world_size
-        for part in parts:
-            hidden = part.weights[:, 0] == 0
-            # Padding is a row that the batch has anyway.
-            ids, numerical = part.inputs.categorical[0], part.inputs.numerical
-            assert (ids[hidden].numpy() == batch.inputs.categorical[0][0].numpy()).all()
-            assert (numerical[hidden].numpy() == batch.inputs.numerical[0].numpy()).all()
-    assert {len(rank) for rank in ranks} == {len(whole)}
 
 
 def damaged(folder, feature_file: str, position: int, value: bytes) -> FeatureSpec:
@@ -275,18 +236,6 @@ def test_id_out_of_range(tmp_path, value, shown, shuffle):
         list(loader.dataset())
     with pytest.raises(ValueError, match=message):  # what tf.numpy_function hands on
         loader.stored_samples(0, 20)
-
-
-def test_invalid_row_in_the_second_file(tmp_path):
-    numbered(tmp_path, 20)
-    (tmp_path / "i1.bin").write_bytes((tmp_path / "id.bin").read_bytes()[40:])
-    (tmp_path / "i0.bin").write_bytes((tmp_path / "id.bin").read_bytes()[:40])
-    content = numbered(tmp_path, 20).to_dict()
-    content["source_spec"]["train"][2]["files"] = ["i0.bin", "i1.bin"]
-    content["feature_spec"]["id"]["cardinality"] = 15
-    loader = StoredDataset(FeatureSpec.from_dict(content, tmp_path), "train", 8)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"15 in row 15 .*'i1.bin"):
-        list(loader.dataset())
 
 
 def test_label_other_than_0_and_1(tmp_path):

@@ -164,32 +164,16 @@ def test_irregular_last_file_and_short_records(tmp_path):
 
 
 @ORDERS
-@pytest.mark.parametrize("world_size", [2, pytest.param(4, marks=pytest.mark.long)])
-def test_shares_of_ranks(stored, order, world_size):
-    """45 rows in batches of 12: the last one has 9, which 2 and 4 ranks cannot halve."""
-    loaders = [
-        open_samples(stored, "train", 12, rank=rank, world_size=world_size, **order)
-        for rank in range(world_size)
-    ]
-    shares = [list(loader.dataset(1)) for loader in loaders]
-    rows = [row for share in shares for row in found(share)]
-    assert sorted(rows, key=lambda row: row.one) == rows_of(45)
-    for index in range(4):
-        lengths = {len(share[index].weights) for share in shares}
-        assert lengths == {-(-(12 if index < 3 else 9) // world_size)}
-        together = [row for share in shares for row in found([share[index]])]
-        whole = open_samples(stored, "train", 12, **order).dataset(1, 12 * index).take(1)
-        assert together == found(whole), "the ranks' parts side by side are the global batch"
-
-
-@ORDERS
 def test_ids_of_the_global_batch(stored, order, world_size=2):
-    """Model-parallel input: ids, padding too, of all ranks, where a rank holds the tables."""
+    """Ranks share the batches of one rank; where a rank holds tables it has the ids of all of
+    them, padding too. The last of the batches of 12 has 9 rows, which two ranks cannot halve."""
     settings = {"world_size": world_size, **order}
     own = [
         list(open_samples(stored, "train", 12, rank=rank, **settings).dataset())
         for rank in range(world_size)
     ]
+    for index, batch in enumerate(open_samples(stored, "train", 12, **order).dataset()):
+        assert [row for rank in own for row in found([rank[index]])] == found([batch])
     loader = open_samples(stored, "train", 12, rank=1, global_features=[1, 0, 1], **settings)
     for index, batch in enumerate(loader.dataset()):
         length = len(own[1][index].weights)

@@ -89,13 +89,6 @@ def test_training_resume_evaluation_and_prediction(records, tmp_path, recipe, mo
     assert in_process(tmp_path / "inference", *flags, recipe=recipe)[1]["num_measurements"] == 3
 
 
-def test_dcnv2_in_half_precision(records, tmp_path):
-    """DCNv2 in half precision, without a resume."""
-    flags = (f"--dataset_path={records}", *RECORDS, "--max_steps=3", *AMP)
-    code, result = in_process(tmp_path / "run", *flags, recipe=dcnv2)
-    assert code == 0 and result["steps"] == 3 and 0 < result["auc"] < 1
-
-
 def test_folder_of_the_original_and_its_plan(records, tmp_path, capsys):
     """A spec without sources: the folders determine the rows of the evaluation."""
     for folder in records.iterdir():

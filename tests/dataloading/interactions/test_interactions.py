@@ -43,21 +43,6 @@ def test_rows_of_interactions(tmp_path, dtype):
     assert users.dtype == items.dtype == np.int32
 
 
-def test_rows_of_several_files(tmp_path):
-    train = {"user": [[0], [], [2, 1, 2]], "item": [[4, 0, 3], [1]]}
-    users, items = read_interactions(data_set(tmp_path, train), "train")
-    assert users.tolist() == TRAIN["user"] and items.tolist() == TRAIN["item"]
-
-
-def test_features_side_by_side_in_a_file(tmp_path):
-    content = data_set(tmp_path).to_dict()
-    np.array([TRAIN["user"], TRAIN["item"]], np.int32).T.tofile(tmp_path / "both.bin")
-    chunk = {"type": "split_binary", "features": ["user", "item"], "files": ["both.bin"]}
-    content["source_spec"]["train"] = [chunk]
-    users, items = read_interactions(FeatureSpec.from_dict(content, tmp_path), "train")
-    assert users.tolist() == TRAIN["user"] and items.tolist() == TRAIN["item"]
-
-
 def test_stored_labels_of_1(tmp_path):
     spec = data_set(tmp_path, TRAIN | {"label": [1] * 4})
     assert len(read_interactions(spec, "train").users) == 4
@@ -115,14 +100,14 @@ HERE = r"f\.yaml: split 'test': feature"
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        ({"item": [[1, 2], [1, 4, 5, 2]]}, HERE + r" 'item': found 5 in row 4 \(row 2 of file "
-         r"'test/item_1.bin', both counted from 0\); ids lie in \[0, 5\)"),
+        ({"item": [1, 2, 1, 4, 5, 2]}, HERE + r" 'item': found 5 in row 4 \(row 4 of file "
+         r"'test/item_0.bin', both counted from 0\); ids lie in \[0, 5\)"),
         ({"user": [0, 0, 0, 2, -1, 2]}, HERE + r" 'user': found -1 in row 4 .*\[0, 3\)"),
         ({"label": [1, 0, 0, 0, 0, 2]}, HERE + " 'label': found 2 in row 5 .*labels are 0 or 1"),
         ({"user": [0, 0, 0, 2, 1, 2]}, HERE + r" 'user': found 1 in row 4 \(row 4 of file "
          r"'test/user_0.bin', .*, and 2 in the row that begins its candidate list; the 3 rows"),
         ({"label": [1, 0, 0, 1, 0, 1]}, r"begins in row 3 \(row 3 of file 'test/label_0.bin'"),
-        ({"label": [[0], [0, 0, 0, 0, 1]]}, r"begins in row 0 \(row 0 of .* has 0 labels of 1"),
+        ({"label": [0, 0, 0, 0, 0, 1]}, r"begins in row 0 \(row 0 of .* has 0 labels of 1"),
     ],
     ids=["item", "user", "label", "two_users", "two_positives", "no_positive"],
 )  # fmt: skip

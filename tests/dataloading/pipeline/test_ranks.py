@@ -163,7 +163,7 @@ def test_reads_of_a_feature_per_batch(copied, monkeypatch):
 
     def counted(chunk, rows):
         values = read(chunk, rows)
-        reads.append((chunk._files[0], len(values)))
+        reads.append((chunk.files[0], len(values)))
         return values
 
     monkeypatch.setattr(raw_binary.BinaryChunk, "read", counted)
@@ -205,8 +205,9 @@ def test_weights_of_a_padded_batch_by_hand(open_rows):
 @pytest.mark.quick("*-29-2", "shuffled-1-2")
 @pytest.mark.parametrize("world_size", [2, 3, 4])
 @pytest.mark.parametrize("num_samples", [24, 29, 31, 1])
-def test_mean_over_ranks(open_rows, world_size, num_samples):
-    """Holds for any value per row, e.g. the loss; here for the first numerical feature."""
+def test_rows_and_mean_over_ranks(open_rows, world_size, num_samples):
+    """Side by side, the rows of ranks are those of one rank; padding is a row of the batch, of
+    weight 0. The mean is equal for any value per row, here for the first numerical feature."""
     whole = list(open_rows(num_samples, 12).dataset())
     ranks = [
         list(open_rows(num_samples, 12, rank=rank, world_size=world_size).dataset())
@@ -214,6 +215,13 @@ def test_mean_over_ranks(open_rows, world_size, num_samples):
     ]
     for index, batch in enumerate(whole):
         assert (batch.weights.numpy() == 1).all()
+        parts = [theirs[index] for theirs in ranks]
+        assert len({len(part.labels) for part in parts}) == 1
+        for column in (lambda of: of.inputs.numerical, lambda of: of.inputs.categorical[1]):
+            real = [column(part)[part.weights[:, 0] > 0] for part in parts]
+            np.testing.assert_array_equal(tf.concat(real, 0), column(batch))
+            padding = [column(part)[part.weights[:, 0] == 0] for part in parts]
+            assert (tf.concat(padding, 0).numpy() == column(batch)[0].numpy()).all()
         means = [
             tf.reduce_mean(theirs[index].weights * theirs[index].inputs.numerical[:, :1])
             for theirs in ranks

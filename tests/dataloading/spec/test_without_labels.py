@@ -68,17 +68,6 @@ def assert_same_but_for_labels(found: list, expected: list) -> None:
         np.testing.assert_array_equal(batch.weights, whole.weights)
 
 
-def test_rows_by_hand(stored):
-    loader = StoredDataset(stored("unknown"), "test", 10, with_labels=False)
-    assert (loader.num_samples, loader.num_batches) == (NUM_ROWS, 2)
-    _, last = loader.dataset()
-    assert last.labels is None
-    np.testing.assert_array_equal(last.inputs.numerical, [[10, 5], [11, 5.5], [12, 6]])
-    np.testing.assert_array_equal(last.inputs.categorical[0], [[10], [11], [12]])
-    np.testing.assert_array_equal(last.inputs.categorical[1], [[10, 20], [11, 22], [12, 24]])
-    np.testing.assert_array_equal(last.weights, [[1], [1], [1]])
-
-
 @pytest.mark.quick("1-3-*-True-unknown", "1-3-own-False-*")
 @pytest.mark.parametrize("labels", ["stored", "absent", "no_chunk", "unknown"])
 @pytest.mark.parametrize("shuffle", [False, True])
