@@ -8,7 +8,7 @@ import pytest
 from preproc.criteo.engines.single_machine import CriteoDuckDBEngine
 from preproc.criteo.log_files import find_log_files, parse_days
 from preproc.criteo.options import CriteoOptions
-from preproc.criteo.output.splits import Split, split_by_day, split_by_fraction
+from preproc.criteo.output.splits import split_by_day
 from preproc.criteo.prepare import prepare
 from preproc.engines.size_flags import parse_bytes
 from tests.preproc.criteo import criteo_reference as reference
@@ -90,12 +90,7 @@ def test_two_files_for_one_day(raw):
         ({"holdout_fraction": 1.0}, "--holdout_fraction"),
         ({"holdout_fraction": 0.5, "validation_fraction": 0.5}, "--validation_fraction"),
         ({"validation_fraction": 0.5}, "--validation_fraction 0.5 needs --holdout_fraction"),
-        ({"days": (0, 1), "vocabulary_days": (1, 2)}, "--vocabulary_days names day 2"),
         ({"input": "day_0"}, "single file: .*--holdout_fraction"),
-        (
-            {"input": "day_0", "holdout_fraction": 0.2, "vocabulary_days": (0,)},
-            "--vocabulary_days train",
-        ),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
@@ -112,6 +107,8 @@ def test_bad_options(raw, tmp_path, options, flag):
         (".", {"days": (0, 1, 2, 3)}, "day_2, day_3"),
         (".", {"days": (1,)}, "--holdout_fraction"),
         (".", {"vocabulary_days": (0, 7)}, "--vocabulary_days .* 7"),
+        (".", {"days": (0,), "vocabulary_days": (0, 1)}, "names day 1, .*: day_0; add"),
+        ("day_0", {"holdout_fraction": 0.2, "vocabulary_days": (0,)}, "--vocabulary_days train"),
         ("day_0", {"days": (0,), "holdout_fraction": 0.5}, "--days"),
     ],
 )
@@ -145,41 +142,12 @@ def test_command_line():
 # Splits
 
 
-def test_split_by_day():
-    """The first half of the last day is `test`, without the odd row, as in NVIDIA's scripts."""
-    assert split_by_day([4, 5]) == [
-        Split("train", 0, 4),
-        Split("test", 4, 6),
-        Split("validation", 6, 9),
-    ]
-    terabyte = split_by_day([4_195_197_692, 178_274_637])
-    assert [split.num_rows for split in terabyte] == [4_195_197_692, 89_137_318, 89_137_319]
-
-
-def test_split_by_fraction():
-    assert split_by_fraction(10, 0.25, 0.0) == [Split("train", 0, 7), Split("test", 7, 10)]
-    assert split_by_fraction(10, 0.2, 0.1) == [
-        Split("train", 0, 7),
-        Split("validation", 7, 8),
-        Split("test", 8, 10),
-    ]
-
-
 @pytest.mark.parametrize(
     ("rows", "name"), [([0, 4], "train"), ([4, 1], "test"), ([4, 0], "test"), ([4], "one day")]
 )
 def test_too_few_rows_by_day(rows, name):
     with pytest.raises(ValueError, match=name):
         split_by_day(rows)
-
-
-@pytest.mark.parametrize(
-    ("fractions", "name"),
-    [((0.01, 0.0), "test"), ((0.5, 0.01), "validation"), ((0.5, 0.45), "train")],
-)
-def test_too_few_rows_by_fraction(fractions, name):
-    with pytest.raises(ValueError, match=f"no rows are left for {name}"):
-        split_by_fraction(4, *fractions)
 
 
 # Lines
