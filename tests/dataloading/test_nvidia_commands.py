@@ -3,10 +3,8 @@
 import shutil
 
 import main
-from dataloading import generate_feature_spec, transcribe
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc import gen_csv
-from preproc.transcode.transcode_flags import TranscodeOptions
 
 # As in NVIDIA's example: names of features and files end in .bin, lists are shared by an anchor.
 ORIGINAL_SPEC = """
@@ -54,18 +52,6 @@ def test_csv_to_training(run_script, tmp_path):
     flags = [f"--dataset_path={data / 'converted'}", "--batch_size=128", "--preset=terabyte"]
     flags += ["--embedding_dim=4", "--bottom_mlp_dims=8,4", "--top_mlp_dims=8,1"]
     assert main.main(["main.py", *flags, f"--run_dir={tmp_path / 'run'}"]) == 0
-
-
-def test_default_paths():
-    spec = "feature_spec.yaml"
-    assert generate_feature_spec.SpecOptions().dst == spec
-    csv = gen_csv.RawFileOptions()
-    assert (csv.feature_spec_in, csv.output, csv.size) == (spec, "/data", 1000)
-    flags = TranscodeOptions()
-    assert (flags.input, flags.feature_spec_in, flags.output) == (".", spec, "/data")
-    assert flags.feature_spec_out == spec
-    flags = transcribe.TranscribeOptions()
-    assert (flags.src_dataset_path, flags.dst_dataset_path) == 2 * ("synthetic_dataset",)
 
 
 def test_input_of_the_working_folder(tmp_path, monkeypatch):

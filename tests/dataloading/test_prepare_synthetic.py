@@ -121,13 +121,6 @@ def test_refusals(spec, message, tmp_path, capsys):
     assert not (tmp_path / "made").exists()
 
 
-def test_no_rows(tmp_path, capsys):
-    spec = {"feature_spec": FEATURES, "channel_spec": CHANNELS}
-    for flag in ("batch_size", "train_batches", "valid_batches"):
-        assert prepare(tmp_path, spec, f"--synthetic_dataset_{flag}=-1") == 2
-        assert f"--synthetic_dataset_{flag}: expected at least 1" in capsys.readouterr().err
-
-
 def test_features_of_the_flags(tmp_path, capsys):
     """The flags of NVIDIA's tool, without a feature spec."""
     folder = tmp_path / "made"

@@ -12,8 +12,8 @@ def uniform(num_items, seed=3):
     return Negatives(UNIFORM, seed, num_items, np.empty(0, np.int32))
 
 
-def keys_of(negatives, users, events, labels, number=0):
-    return negatives.keys(np.full(len(users), number), users, events, labels)
+def keys_of(negatives, users, events, labels):
+    return negatives.keys(np.zeros(len(users), np.int64), users, events, labels)
 
 
 def test_numbers_against_reference():
@@ -61,18 +61,6 @@ def test_negatives_by_popularity():
     drawn = negatives.draw(keys, np.zeros(len(keys), np.int64), users)
     expected = len(users) * counts / len(events)
     assert chi_square_is_likely(np.bincount(drawn, minlength=21)[1:], expected)
-
-
-def test_passes_are_independent():
-    """Pairs of the negatives of two passes over the same samples are uniform."""
-    num_items, users, negatives = 20, np.arange(40_000), uniform(20)
-    drawn = []
-    for number in (0, 1):
-        keys = keys_of(negatives, users, users % 50, users % 2, number)
-        drawn.append(negatives.draw(keys, np.zeros_like(users), np.full(len(users), 7)))
-    pairs = np.unique(drawn[0] * 100 + drawn[1], return_counts=True)[1]
-    assert len(pairs) == (num_items - 1) ** 2
-    assert chi_square_is_likely(pairs, len(users) / len(pairs))
 
 
 def test_negatives_of_two_items():
