@@ -250,19 +250,3 @@ def test_musical_instruments(tmp_path):
     assert result == expected
     assert len(expected["train"]) > 1000
     assert cardinalities(tmp_path / "out")[1] == sizes
-
-
-def test_grocery(tmp_path):
-    folder = real_data("amazon_grocery")
-    tables = [
-        [tuple(map(int, line.split("\t"))) for line in path.read_text().splitlines()[1:]]
-        for path in (folder / "train.csv", folder / "item_meta.csv")
-    ]
-    flags = ["--input_format", "csv", "--delimiter", "tab", "--interactions", folder / "train.csv"]
-    flags += ["--items", folder / "item_meta.csv", "--item_features", "i_category"]
-    result = run(tmp_path / "out", *flags, "--min_events", 110)
-    events, categories = tables[0], dict(tables[1])
-    settings = {"min_events": 110, "max_history": 100}  # the log is sorted by item
-    expected, _ = reference.prepare(events, [categories], **settings, hashed_ties=True)
-    assert result == expected
-    assert len(result["train"]) > 2000
