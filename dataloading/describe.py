@@ -21,13 +21,14 @@ from dataloading.formats.open_chunk import is_readable, length_faults, open_chun
 from dataloading.formats.split_tfrecords.folder_format import stored_spec
 from dataloading.histories.events import Events
 from dataloading.interactions.stored import length_of_lists, read_candidate_lists
-from dataloading.pipeline.chunk_reader import OpenChunk, spans_of
+from dataloading.pipeline.chunk_reader import OpenChunk
 from dataloading.pipeline.ragged import Ragged
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
 from dataloading.spec.history_channels import RANGES_TYPE
 from dataloading.spec.locate import find_feature_spec
+from dataloading.spec.spans import spans_of
 from runtime.cli import exit_status
 
 BROKEN = 1  # exit status where the data set is not whole

@@ -7,11 +7,12 @@ from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE as RECO
 from dataloading.formats.split_tfrecords.folder_format import LENGTH_FILE, read_length
 from dataloading.formats.split_tfrecords.open_records import RecordChunk
 from dataloading.formats.torch_tensor import TensorChunk
-from dataloading.pipeline.chunk_reader import ChunkReader, OpenChunk, spans_of
+from dataloading.pipeline.chunk_reader import ChunkReader, OpenChunk
 from dataloading.pipeline.columns import Role
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
 from dataloading.spec.history_channels import has_histories
 from dataloading.spec.rules import listing
+from dataloading.spec.spans import spans_of
 
 # Type of a chunk -> its reader. Of `dataloading.spec.rules.CHUNK_TYPES`, only histories have
 # `ragged_binary`, and no tool reads `csv`.

@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Sequence
 
 from dataloading.formats.open_chunk import FIXED_TYPES, open_chunks
-from dataloading.pipeline.chunk_reader import ChunkReader, Span, spans_of
+from dataloading.pipeline.chunk_reader import ChunkReader
 from dataloading.pipeline.columns import Role
 from dataloading.pipeline.sample_dataset import SampleDataset, StoredOptions
 from dataloading.pipeline.shuffle import ShiftedOrder
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.spec.spans import Span, spans_of
 
 
 class StoredDataset(SampleDataset):

@@ -7,11 +7,11 @@ import pyarrow as pa
 
 from dataloading.formats.open_chunk import open_chunk
 from dataloading.histories.dataset import row_reader
-from dataloading.pipeline.chunk_reader import spans_of
 from dataloading.pipeline.columns import Column
 from dataloading.pipeline.ragged import Ragged, Samples
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.spec.rules import listing, suggestion
+from dataloading.spec.spans import spans_of
 from dataloading.synthetic.rows import BLOCK_SAMPLES, SyntheticSamples
 
 # Returns the rows start to stop - 1 of a feature.

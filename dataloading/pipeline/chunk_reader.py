@@ -3,14 +3,14 @@
 import bisect
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.gather import Scattered
 from dataloading.pipeline.ragged import Ragged, Samples
-from dataloading.spec.feature_spec import Chunk, FeatureSpec
+from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.spec.spans import Span
 
 
 class OpenChunk:
@@ -38,27 +38,6 @@ class OpenChunk:
         """Returns the file that holds a sample, and the sample's number in it."""
         number = bisect.bisect_right(self.starts, sample) - 1
         return self.files[number], sample - self.starts[number]
-
-
-class Span(NamedTuple):
-    """The values `begin` to `end - 1` of each sample of a chunk, and the feature of each value."""
-
-    chunk: int
-    begin: int
-    end: int
-    features: tuple[str, ...]
-
-
-def spans_of(spec: FeatureSpec, chunks: Sequence[Chunk]) -> dict[str, Span]:
-    """Returns the values of each feature of these chunks; reads no file."""
-    spans = {}
-    for number, chunk in enumerate(chunks):
-        begin = 0
-        for feature in chunk.features:
-            end = begin + spec.hotness(feature)
-            spans[feature] = Span(number, begin, end, (feature,) * (end - begin))
-            begin = end
-    return spans
 
 
 def stored_dtype(spec: FeatureSpec, feature: str) -> np.dtype:

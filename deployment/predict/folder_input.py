@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from dataloading.formats.open_chunk import FIXED_TYPES, open_chunks
-from dataloading.pipeline.chunk_reader import spans_of
 from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.spec.rules import listing
+from dataloading.spec.spans import spans_of
 from deployment.serving.interface import Interface, ServedFeature
 from deployment.serving.raw.encoded_rows import request_tensors
 

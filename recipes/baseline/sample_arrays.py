@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataloading.formats.open_chunk import open_chunks
-from dataloading.pipeline.chunk_reader import ChunkReader, spans_of
+from dataloading.pipeline.chunk_reader import ChunkReader
 from dataloading.pipeline.columns import Role
 from dataloading.pipeline.ragged import Ragged
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.spec.spans import spans_of
 
 BLOCK_ROWS = 1 << 17  # rows that are read and scored at a time
 _SEED = 0  # of the sample of the training rows

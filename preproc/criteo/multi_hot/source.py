@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.pipeline.chunk_reader import spans_of
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.casts import cast_exactly
 from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION, FeatureSpec
+from dataloading.spec.spans import spans_of
 
 _DAY = re.compile(r"day_(\d+)_sparse(_multi_hot\.npz|\.npy)$")
 
