@@ -25,7 +25,6 @@ import pyarrow.parquet as pq
 
 from config.command import CommandOptions, parse
 from config.flag import flag
-from dataloading.spec import rules
 from dataloading.spec.data_set_files import SPEC_FILE, check_files_apart
 from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, LABEL_CHANNEL, FeatureSpec
 from dataloading.synthetic.dataset import rows_of_files
@@ -146,13 +145,6 @@ def _opened(path: Path, chunk: SourceChunk, schema: pa.Schema) -> Iterator[Calla
 
 
 def _header(chunk: SourceChunk) -> bytes:
-    forbidden = "\r\n" if chunk.quoting else f"\r\n{chunk.delimiter}"
-    for name in chunk.columns:
-        if set(name) & set(forbidden):
-            raise ValueError(
-                f"feature {name!r}: its name does not fit into the first line of "
-                f"{rules.listing(chunk.files)}; rename it, or leave 'header' out of the chunk"
-            )
     if not chunk.quoting:
         return (chunk.delimiter.join(chunk.columns) + "\n").encode()
     line = io.StringIO()

@@ -31,21 +31,11 @@ def candidate_list_length(split: str, metadata: dict, has_label: bool, origin: s
             )
         return None
     length = metadata[key]
-    if not isinstance(length, int) or length < 2:
+    if not isinstance(length, int) or length < 2 or split == TRAIN or not has_label:
         raise ValueError(
             f"{where}: '{key}' is {length!r:.100}; expected the rows of a candidate list, a "
-            "whole number of 2 or more"
-        )
-    if split == TRAIN:
-        raise ValueError(
-            f"{where}: '{key}': rows of '{TRAIN}' come in no candidate lists, each happened "
-            "and negatives are drawn while training; remove the key"
-        )
-    if not has_label:
-        raise ValueError(
-            f"{where}: '{key}' is {length}, and there is no label, which "
-            "separates the positive of a candidate list from its negatives: store the label, or "
-            "leave the key out where every row is a positive"
+            f"whole number of 2 or more, of a split with a label other than '{TRAIN}': leave the "
+            "key out where every row is a positive, or store the label"
         )
     return length
 

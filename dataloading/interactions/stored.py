@@ -115,19 +115,13 @@ def read_training_rows(
 
 
 def read_candidate_lists(spec: FeatureSpec, split: str) -> CandidateArrays:
-    """Returns the candidate list of a split with labels.
+    """Returns the candidate lists of a split that has some (`length_of_lists`).
 
     Raises:
         ValueError: the spec or a file does not fit, an id is out of range, or the rows are not
             candidate lists of the length in the metadata.
     """
     length = length_of_lists(spec, split)
-    if length is None:
-        raise ValueError(
-            f"{spec.origin}: split '{split}' holds no candidate lists: every row is an "
-            f"interaction, as there is no {list_length_key(split)} in the metadata; expected rows "
-            "in candidate lists"
-        )
     rows = _Rows(spec, split, with_labels=True)
     if len(rows.labels) % length:
         raise ValueError(

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -97,13 +96,7 @@ class Growth:
             return None
         kept = {}
         for name, file in self.evicted.items():
-            try:
-                previous = pq.read_table(file, columns=["previous_id"])["previous_id"].drop_null()
-            except (OSError, pa.ArrowException, KeyError) as error:
-                raise ValueError(
-                    f"{file}: expected the former ids of the values that stayed, got a file that "
-                    f"cannot be read ({error}): encode the data set again"
-                ) from None
+            previous = pq.read_table(file, columns=["previous_id"])["previous_id"].drop_null()
             # Id 0, of missing and unknown values, stays.
             kept[name] = np.concatenate([[0], previous.to_numpy()])
         return kept

@@ -80,16 +80,9 @@ def test_refusals(tmp_path, capsys):
     labelled_only = {"train": SPEC["source_spec"]["train"]}
     no_label = {**SPEC, "source_spec": labelled_only}
     no_label["channel_spec"] = {**SPEC["channel_spec"], "label": []}
-    chunk = {**TABS, "quoting": False, "features": ["clicked", "a\tb"], "files": ["d.tsv"]}
-    odd_name = {
-        "feature_spec": {"clicked": {}, "a\tb": {}},
-        "source_spec": {"train": [chunk]},
-        "channel_spec": {"label": ["clicked"], "categorical": ["a\tb"]},
-    }
     short = {**SPEC, "feature_spec": {**SPEC["feature_spec"], "user": {"dtype": "int8"}}}
     for spec, message in (
         (no_label, "channel 'label' has no feature, and clicks are drawn with their labels"),
-        (odd_name, "feature 'a\\tb': its name does not fit into the first line of d.tsv"),
         (short, "simple.yaml: feature_spec: feature 'user': dtype int8 holds ids up to 127"),
     ):
         assert generate(tmp_path, spec) == 2
