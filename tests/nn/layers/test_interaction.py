@@ -3,18 +3,7 @@ import pytest
 import tensorflow as tf
 
 from nn.layers.cross import CrossNetwork
-from nn.layers.interaction import DotInteraction, padded_width, pairwise_dots
-
-
-@pytest.mark.parametrize(("width", "padded"), [(0, 0), (1, 8), (8, 8), (479, 480), (480, 480)])
-def test_padded_width(width, padded):
-    assert padded_width(width) == padded
-
-
-def test_pairs():
-    rows = tf.constant([[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]])
-    # (1,0) = 3 + 8, (2,0) = 5 + 12, (2,1) = 15 + 24
-    np.testing.assert_array_equal(pairwise_dots(rows), [[11.0, 17.0, 39.0]])
+from nn.layers.interaction import DotInteraction, pairwise_dots
 
 
 def test_pairs_of_one_feature():
@@ -24,16 +13,6 @@ def test_pairs_of_one_feature():
         pairs = pairwise_dots(rows)
     assert pairs.shape == (2, 0)
     np.testing.assert_array_equal(tape.gradient(pairs, rows), np.zeros([2, 1, 4]))
-
-
-def test_gradient():
-    rows = tf.constant([[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]])
-    with tf.GradientTape() as tape:
-        tape.watch(rows)
-        loss = tf.reduce_sum(pairwise_dots(rows) * [[1.0, 10.0, 100.0]])
-    # dx0 = 1 x1 + 10 x2, dx1 = 1 x0 + 100 x2, dx2 = 10 x0 + 100 x1
-    expected = [[[53.0, 64.0], [501.0, 602.0], [310.0, 420.0]]]
-    np.testing.assert_allclose(tape.gradient(loss, rows), expected)
 
 
 @pytest.mark.parametrize("num_features", [2, 5, 27])
@@ -105,15 +84,3 @@ def test_cross_layer():
     layer.up[0].kernel.assign([[2.0, -1.0]])  # V U x = (14, -7)
     layer.up[0].bias.assign([0.5, 1.0])  # + b = (14.5, -6)
     np.testing.assert_allclose(layer(x), [[1 * 14.5 + 1, 2 * -6 + 2]])
-
-
-def test_second_cross_layer():
-    layer = CrossNetwork(2, 1, seed=0, name="cross")
-    x = tf.constant([[2.0]])
-    layer(x)
-    for part in (*layer.down, *layer.up):
-        part.kernel.assign([[1.0]])
-    for part in layer.up:
-        part.bias.assign([0.0])
-    # x1 = 2 * 2 + 2 = 6, x2 = x0 * 6 + 6 = 18
-    np.testing.assert_allclose(layer(x), [[18.0]])

@@ -42,17 +42,6 @@ def test_initial_weights():
     assert (kernel != other.get_weights()[0]).mean() > 0.99
 
 
-def test_different_initial_weights():
-    mlp = MLP([5, 5, 5], seed=1, name="mlp")
-    mlp(tf.zeros([1, 5]))
-    assert (mlp.stack[1].kernel.numpy() != mlp.stack[2].kernel.numpy()).all()
-
-
-def test_log_loss_by_hand():
-    loss = binary_cross_entropy(column(1, 0), column(0, math.log(3)), column(1, 1))
-    assert float(loss) == pytest.approx((math.log(2) + math.log(4)) / 2)
-
-
 def test_rows_of_weight_zero():
     # The weight of the real row makes up for the padding, as the loaders' does.
     loss = binary_cross_entropy(column(1, 0), column(0, 99), column(2, 0))

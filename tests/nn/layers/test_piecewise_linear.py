@@ -41,15 +41,6 @@ def test_weights():
     np.testing.assert_array_equal(layer_of(num_zeros=1).kernel, kernel)
 
 
-def test_gradients():
-    layer = layer_of()
-    with tf.GradientTape() as tape:
-        total = tf.reduce_sum(layer(tf.constant([[2.5, 0.0], [-2.0, 1.0]])))
-    kernel, bias = tape.gradient(total, [layer.kernel, layer.bias])
-    np.testing.assert_allclose(kernel[:, :, 0], [[-1, 0.5], [1.5, 0]])
-    np.testing.assert_allclose(bias, np.full([2, 3], 2))
-
-
 def test_low_precision():
     """Numbers in bfloat16 would have two or three digits."""
     layer = PiecewiseLinear(

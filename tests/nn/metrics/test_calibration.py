@@ -24,13 +24,6 @@ def test_groups_by_hand():
     np.testing.assert_array_equal(actual.mass, [2, 2])
 
 
-def test_group_of_equal_predictions():
-    actual = added([0, 0, 0, 1], [0.0005] * 4).reliability()
-    np.testing.assert_allclose(
-        [*actual.predicted, *actual.observed, *actual.mass], [0.0005, 0.25, 4]
-    )
-
-
 @pytest.mark.parametrize(
     ("probabilities", "end", "bars"),
     [([0.1, 0.3, 0.3, 0.9], 1.0, (5, 15, 45)), ([0.004, 0.004, 0.0061, 0.009], 0.01, (20, 30, 45))],

@@ -84,24 +84,6 @@ def test_many_places_against_scikit_learn():
     assert metric.result()["ndcg@20"] == pytest.approx(np.mean(ndcg), abs=1e-13)
 
 
-def test_one_group_by_hand():
-    metric = started(Grouping("user", None, cutoffs=(1, 2)))
-    # The first place has a negative; the second one of a positive and a negative of equal scores.
-    metric.add(np.zeros(4), np.array([0, 1, 0, 1]), np.array([3, 2, 2, -5]), np.ones(4))
-    gain = 1 / math.log2(3)
-    assert metric.result() == pytest.approx(
-        {
-            "gauc": 0.5 / 4,
-            "ndcg@1": 0,
-            "mrr@1": 0,
-            "hr@1": 0,
-            "ndcg@2": 0.5 * gain / (1 + gain),
-            "mrr@2": 0.25,
-            "hr@2": 0.5,
-        }
-    )
-
-
 def test_infinite_scores_are_ties():
     metric = started(Grouping("user", None, cutoffs=(1,)))
     inf = np.float32(math.inf)

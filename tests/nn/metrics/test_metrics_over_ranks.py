@@ -62,17 +62,6 @@ def spread(rows, size, seed=0, uneven=False):
     return [tuple(None if c is None else c[part] for c in rows) for part in parts]
 
 
-def test_hand_computed_on_two_ranks():
-    # Pairs (positive, negative): 1 > 0, 1 > -1, 0 = 0 (half), 0 > -1: 3.5 of 4. The tie is
-    # between the ranks.
-    ranks = [([1, 0], [0.0, -1.0], None), ([1, 0], [1.0, 0.0], None)]
-    results = scores_of_ranks(2, ExactMetrics, ranks)
-    assert_same_everywhere(results)
-    assert results[0].auc == 3.5 / 4 and results[0].num_rows == 4 and results[0].notes == {}
-    expected = 2 * (math.log(1 + math.exp(-1)) + math.log(2)) / 4
-    assert results[0].log_loss == pytest.approx(expected, rel=1e-15)
-
-
 @SIZES
 @pytest.mark.parametrize("decimals", [None, 2, 1, 0], ids=["no_ties", "few", "many", "heavy"])
 @pytest.mark.parametrize("positive_fraction", [0.03, 0.5, 0.9])
@@ -138,14 +127,6 @@ def test_random_rows_against_one_accumulator(rows, copies, size):
     assert repr(results[0].pr_auc) == repr(expected.pr_auc)
     np.testing.assert_allclose(results[0][1:5], expected[1:5], rtol=1e-12)
     assert results[0][5:] == expected[5:]
-
-
-@KINDS
-def test_one_class_per_rank(make):
-    ranks = [([1, 1], [0.0, 2.0], None), ([0, 0], [1.0, -1.0], None), ([], [], None)]
-    results = scores_of_ranks(3, make, ranks)
-    assert_same_everywhere(results)
-    assert results[0].auc == 3 / 4
 
 
 @KINDS
@@ -239,13 +220,6 @@ def test_points_of_roc_curve(size, weighted, max_points):
         assert np.abs(on_curve - point).sum(axis=1).min() < 1e-6
     gaps = np.maximum(np.diff(fpr), np.diff(tpr))
     assert gaps.max() < 4 * 2 / max_points  # evenly along it
-
-
-def test_roc_curve_of_few_rows():
-    ranks = [([1, 0], [4.0, 1.0]), ([1], [2.0]), ([0], [3.0]), ([], [])]
-    for fpr, tpr in curves_of_ranks(4, ExactMetrics, ranks, 1000):
-        assert fpr.tolist() == [0, 0, 0.5, 0.5, 1, 1]
-        assert tpr.tolist() == [0, 0.5, 0.5, 1, 1, 1]
 
 
 @KINDS

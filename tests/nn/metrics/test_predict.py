@@ -46,18 +46,6 @@ def collected(world, model, dataset) -> list[np.ndarray]:
     return list(predict(model, dataset, world))
 
 
-def test_scores_by_hand(tmp_path, stored):
-    spec = stored(3)
-    logits = np.array([[0, 7], [2, 7], [-1, 7]], np.float16)
-    logits.tofile(spec.base_directory / "test/numerical.bin")
-    dataset = StoredDataset(spec, "test", 2, with_labels=False)
-    first, last = predict(first_numerical, dataset)
-    assert first.dtype == last.dtype == np.float32
-    expected = [0.5, 1 / (1 + math.exp(-2)), 1 / (1 + math.e)]
-    np.testing.assert_allclose(np.concatenate([first, last]), expected, rtol=1e-6)
-    assert first.shape == (2,) and last.shape == (1,)
-
-
 @pytest.mark.quick("*-1", "*-2", "77-3")
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 @pytest.mark.parametrize("num_samples", [96, 77, 49, 1])  # 77, 49, 1: the last batch is uneven
@@ -106,13 +94,6 @@ def test_ids_of_global_batch(stored):
     result = np.concatenate(run_threads(3, run)[0])
     ids = np.fromfile(spec.base_directory / "test/cat_0.bin", np.int8)
     np.testing.assert_allclose(result, sigmoid(numericals(spec)[:, 0] + ids), rtol=1e-6)
-
-
-def test_generated_rows_with_labels():
-    dataset = SyntheticDataset(SPEC, "test", 10, num_samples=25)
-    expected = np.concatenate([batch.inputs.numerical[:, 0] for batch in dataset.dataset()])
-    result = np.concatenate(list(predict(first_numerical, dataset)))
-    np.testing.assert_allclose(result, sigmoid(expected), rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])

@@ -13,7 +13,7 @@ from dataloading.pipeline.shuffle import share_of_rank
 from nn.metrics.classification import NonFiniteScores
 from nn.metrics.metric import Metric
 from nn.ncf.candidate_evaluator import HitRateEvaluator
-from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
+from nn.ncf.hit_rate import ranks_of_positives
 
 
 def slow_rank(items, labels, scores):
@@ -45,14 +45,6 @@ def test_rank_by_hand(items, scores, rank, place):
     labels = np.eye(len(items))[0]
     columns = [np.roll(np.array([c], float), place) for c in (items, labels, scores)]
     assert ranks_of_positives(columns[0].astype(np.int32), *columns[1:]).tolist() == [rank]
-
-
-def test_gains_by_hand():
-    counts = np.array([3, 0, 1, 0, 4])  # ranks of 8 positives
-    assert [hit_rate(counts, k) for k in (1, 2, 3, 5, 9)] == [3 / 8, 3 / 8, 4 / 8, 1, 1]
-    assert ndcg(counts, 1) == 3 / 8
-    assert ndcg(counts, 3) == pytest.approx((3 + 1 / 2) / 8, rel=1e-15)
-    assert ndcg(counts, 9) == pytest.approx((3 + 1 / 2 + 4 / math.log2(6)) / 8, rel=1e-15)
 
 
 def random_lists(num_lists, length, num_items, decimals, seed=0):

@@ -5,11 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
-from distributed_embeddings.collectives import World
-from distributed_embeddings.exchange.gradients import sum_over_ranks
-from distributed_embeddings.planner import Table
-from embedding_testing.fake_world import TensorWorld, run_threads
-from embedding_testing.plans import plan_of
 
 from dataloading.pipeline.batch import Batch, InteractionInputs
 from nn.embedding_model import dense_bytes
@@ -24,7 +19,7 @@ from nn.ncf.sizes import (
     embedding_tables,
 )
 from nn.ncf.tower import product_over_batch
-from nn.optim.optimizers import create
+from tests.nn.model_checks import check_gradients, check_two_ranks, optimizer_groups
 
 
 def a_config(model_type, **changes):
@@ -122,31 +117,14 @@ def test_bytes_of_dense_gradients(model_type, layers, weights):
     ids=["neumf", "one row", "gmf", "mlp", "one user"],
 )
 def test_numeric_gradients(model_type, users, items, dropout):
-    """Numeric gradients along one direction per variable, in float64, with fixed dropped units."""
+    """With fixed dropped units."""
     model, batch = a_model(model_type, dropout=dropout), rows(users, items)
-    variables = [*model.dense_variables, *model.table_variables]
 
-    @tf.function(autograph=False)
-    def loss_and_gradients():
+    def loss():
         model.steps_seen.assign(7)
-        with tf.GradientTape() as tape:
-            total, _ = ncf_loss(model, batch)
-        return total, [tf.convert_to_tensor(g) for g in tape.gradient(total, variables)]
+        return ncf_loss(model, batch)[0]
 
-    _, gradients = loss_and_gradients()
-    rng, step = np.random.default_rng(3), 1e-6
-    for variable, gradient in zip(variables, gradients, strict=True):
-        direction = rng.normal(size=variable.shape)
-        values = variable.numpy()
-        ends = []
-        for sign in (1, -1):
-            variable.assign(values + sign * step * direction)
-            ends.append(float(loss_and_gradients()[0]))
-        variable.assign(values)
-        numeric = (ends[0] - ends[1]) / (2 * step)
-        np.testing.assert_allclose(
-            np.sum(gradient * direction), numeric, rtol=1e-5, atol=1e-8, err_msg=variable.name
-        )
+    check_gradients(loss, [*model.dense_variables, *model.table_variables])
 
 
 def test_unique_rows_of_table_gradients():
@@ -257,7 +235,9 @@ def test_dropout_of_a_training():
     assert int(without.steps_seen) == 0
 
     (saved,) = [
-        w for w in model.optimizer_weights(groups_of(model)) if w.name == "dropout/steps_seen"
+        w
+        for w in model.optimizer_weights(optimizer_groups(model))
+        if w.name == "dropout/steps_seen"
     ]
     restarted = a_model(NEUMF, dropout=0.5)
     restarted.steps_seen.assign(saved.variable - 1)
@@ -287,13 +267,6 @@ def test_batches_of_any_size():
         np.testing.assert_allclose(forward(*batch.inputs), expected, rtol=1e-12)
 
 
-def groups_of(model):
-    return [
-        create("adam", model.dense_variables, 0.1),
-        create("lazy_adam", model.table_variables, 0.1),
-    ]
-
-
 @pytest.mark.parametrize(
     ("model_type", "tables"),
     [
@@ -315,7 +288,7 @@ def test_stable_names(model_type, tables):
         *(f"dense/{name}" for name in dense),
         *(f"sparse/{name}" for name in tables),
     ]
-    state = {weight.name for weight in model.optimizer_weights(groups_of(model))}
+    state = {weight.name for weight in model.optimizer_weights(optimizer_groups(model))}
     assert {f"sparse.first_moment/{name}" for name in tables} <= state
     assert {"dense.second_moment/output.bias", "dropout/steps_seen"} <= state
     assert model.num_parameters == sum(math.prod(v.shape) for v in model.trainable_variables)
@@ -367,52 +340,6 @@ def test_frozen_tables():
     ids=["columns", "tables", "rows and copies", "copies"],
 )
 def test_ranks_against_one(placement):
-    """Two ranks, one with a padding row, give the loss and SGD step of one rank with all rows."""
-    config = a_config(NEUMF)
-    tables = [Table(*table) for table in embedding_tables(config)]
-    whole = plan_of(
-        tables,
-        2,
-        combined=[False] * len(tables),
-        **placement,
-    )
-    batch = rows()
-    weights = tf.constant([[[1.2]] * 3, [[1.2], [1.2], [0.0]]])  # 3 rows * 2 ranks / 5 real ones
-
-    def run(world):
-        world = TensorWorld(world)
-        mine = [[0, 1, 2], [3, 4, 0]][world.rank]
-        share = tf.nest.map_structure(lambda of: tf.gather(of, mine), batch)
-        share = share._replace(weights=weights[world.rank])
-        model = NCFModel(config, seed=4, dtype="float64", world=world, plan=whole)
-        return step_of_sgd(model, share, world)
-
-    one = NCFModel(config, seed=4, dtype="float64")
-    first_five = tf.nest.map_structure(lambda of: of[:5], batch)
-    loss, dense, of_tables = step_of_sgd(one, first_five, World())
-    results = run_threads(2, run)
-    for result in results:
-        assert not isinstance(result, ValueError), result
-    np.testing.assert_allclose(np.mean([result[0] for result in results]), loss, rtol=1e-7)
-    for _, dense_of_rank, tables_of_rank in results:
-        for name, values in dense.items():
-            np.testing.assert_allclose(dense_of_rank[name], values, atol=1e-7, err_msg=name)
-        for got, expected in zip(tables_of_rank, of_tables, strict=True):
-            np.testing.assert_allclose(got, expected, atol=1e-9)
-
-
-def step_of_sgd(model, batch, world):
-    """(loss, dense weights by name, whole tables) after a step as the trainer takes it."""
-    variables = [*model.dense_variables, *model.table_variables]
-    with tf.GradientTape() as tape:
-        total, _ = ncf_loss(model, batch)
-        scaled = total / world.size
-    gradients = tape.gradient(scaled, variables)
-    gradients = sum_over_ranks(world, gradients, variables, "gradients")
-    for variable, gradient in zip(variables, gradients, strict=True):
-        if isinstance(gradient, tf.IndexedSlices):
-            variable.scatter_sub(gradient)
-        else:
-            variable.assign_sub(gradient)
-    dense = {model.name_of(v): v.numpy() for v in model.dense_variables}
-    return float(total), dense, model.embedding.get_weights(all_ranks=True)
+    config, batch = a_config(NEUMF), tf.nest.map_structure(lambda of: of[:5], rows())
+    tables = embedding_tables(config)
+    check_two_ranks(NCFModel, ncf_loss, config, tables, batch, **placement)

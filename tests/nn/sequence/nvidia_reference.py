@@ -2,33 +2,11 @@
 
 import numpy as np
 
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
+from tests.nn.sequence.sequence_reference import Layers, sigmoid, softmax
 
 
-def softmax(scores):
-    powers = np.exp(scores - scores.max())
-    return powers / powers.sum()
-
-
-class NvidiaReference:
-    """A sample's logits from vectors and the weights of checkpoints by name."""
-
-    def __init__(self, config, weights):
-        self.config, self.weights = config, weights
-
-    def dense(self, name, x):
-        return x @ self.weights[f"{name}.kernel"] + self.weights[f"{name}.bias"]
-
-    def prelu(self, name, x):
-        return np.where(x > 0, x, self.weights[f"{name}.slope"] * x)
-
-    def mlp(self, name, dims, x, activation="prelu"):
-        for i in range(len(dims)):
-            x = self.dense(f"{name}.dense_{i}", x)
-            x = sigmoid(x) if activation == "sigmoid" else self.prelu(f"{name}.prelu_{i}", x)
-        return self.dense(f"{name}.dense_{len(dims)}", x)[..., 0]
+class NvidiaReference(Layers):
+    """A sample's logits from vectors."""
 
     def unit(self, name, target, keys):
         """Scores of an attention unit with hidden layers of 80 and 40 sigmoids."""

@@ -37,12 +37,8 @@ def softmax(scores):
     return powers / powers.sum()
 
 
-def prelu(x, slope):
-    return np.where(x > 0, x, slope * x)
-
-
-class Reference:
-    """One model.
+class Layers:
+    """The layers of a model.
 
     Args:
       config: a `SequenceModelConfig`.
@@ -52,19 +48,22 @@ class Reference:
     def __init__(self, config, weights):
         self.config, self.weights = config, weights
 
-    def classifier(self, name, x, num_hidden, activation="prelu"):
-        """Logit of one row."""
-        for i in range(num_hidden):
-            x = (
-                x @ self.weights[f"{name}.dense_{i}.kernel"]
-                + self.weights[f"{name}.dense_{i}.bias"]
-            )
-            if activation == "sigmoid":
-                x = sigmoid(x)
-            else:
-                x = prelu(x, self.weights[f"{name}.prelu_{i}.slope"])
-        last = f"{name}.dense_{num_hidden}"
-        return (x @ self.weights[f"{last}.kernel"] + self.weights[f"{last}.bias"])[0]
+    def dense(self, name, x):
+        return x @ self.weights[f"{name}.kernel"] + self.weights[f"{name}.bias"]
+
+    def prelu(self, name, x):
+        return np.where(x > 0, x, self.weights[f"{name}.slope"] * x)
+
+    def mlp(self, name, dims, x, activation="prelu"):
+        """Logits [...] of rows [..., width]."""
+        for i in range(len(dims)):
+            x = self.dense(f"{name}.dense_{i}", x)
+            x = sigmoid(x) if activation == "sigmoid" else self.prelu(f"{name}.prelu_{i}", x)
+        return self.dense(f"{name}.dense_{len(dims)}", x)[..., 0]
+
+
+class Reference(Layers):
+    """One model."""
 
     def recurrence(self, name, inputs, attention=None):
         """States after each input; DIEN, equations 2 to 5, and 16, 17 with attention."""
@@ -93,8 +92,8 @@ class Reference:
         weights, total = self.weights, np.zeros_like(target)
         for item in history:
             x = np.concatenate([target, item, target - item, target * item])
-            hidden = x @ weights["attention.kernel"] + weights["attention.bias"]
-            hidden = prelu(hidden, weights["attention.slope"][:, 0])
+            hidden = self.dense("attention", x)
+            hidden = np.where(hidden > 0, hidden, weights["attention.slope"][:, 0] * hidden)
             score = hidden @ weights["attention.score_kernel"] + weights["attention.score_bias"]
             total = total + score * item
         return total
@@ -137,8 +136,7 @@ class Reference:
         for state, item, negative in zip(states, history[1:], negatives[1:], strict=False):
             for wanted, x in ((1, item), (0, negative)):
                 row = np.concatenate([state, x])
-                num_hidden = len(self.config.aux_mlp_dims)
-                logit = self.classifier("auxiliary_mlp", row, num_hidden, "sigmoid")
+                logit = self.mlp("auxiliary_mlp", self.config.aux_mlp_dims, row, "sigmoid")
                 losses.append(-np.log(sigmoid(logit) if wanted else 1 - sigmoid(logit)))
         return last, sum(losses) / max(len(history) - 1, 1)
 
@@ -154,9 +152,7 @@ class Reference:
             if config.gsu == "soft":
                 chosen, pooled = self.search(sample.target, sample.long)
                 row = np.concatenate([sample.user, sample.target, pooled])
-                outputs["gsu"] = self.classifier(
-                    "stage_one_mlp", row, len(config.stage_one_mlp_dims)
-                )
+                outputs["gsu"] = self.mlp("stage_one_mlp", config.stage_one_mlp_dims, row)
             else:
                 alike = [j for j, same in enumerate(sample.same_category) if same]
                 chosen = alike[-config.top_k :]
@@ -169,7 +165,7 @@ class Reference:
             history = [*sample.long, *sample.short] or [0 * sample.target]
             seen.append(sample.target * np.mean(history, axis=0))
         row = np.concatenate(seen)
-        outputs["logit"] = self.classifier("stage_two_mlp", row, len(config.stage_two_mlp_dims))
+        outputs["logit"] = self.mlp("stage_two_mlp", config.stage_two_mlp_dims, row)
         return outputs
 
 

@@ -85,23 +85,23 @@ def reference_of(model) -> Reference:
     return Reference(model.config, weights)
 
 
+def vectors_of(model, inputs) -> list[np.ndarray]:
+    """User and target [batch, width], both histories [batch, steps, width]."""
+    users, items = model.config.user_features, model.config.item_features
+    tables = dict(zip(users + items, model.embedding.get_weights(), strict=True))
+
+    def vectors(names, ids):
+        parts = [tables[name][np.array(entry)] for name, entry in zip(names, ids, strict=True)]
+        return np.concatenate(parts, axis=-1)
+
+    user, target = vectors(users, inputs.user)[:, 0], vectors(items, inputs.target)[:, 0]
+    return [user, target, vectors(items, inputs.positive), vectors(items, inputs.negative)]
+
+
 def samples_of(model, inputs) -> list[Sample]:
     """Each sample of a batch, without its padding."""
-    config = model.config
-    names = config.user_features + config.item_features
-    tables = dict(zip(names, model.embedding.get_weights(), strict=True))
-
-    def vectors(features, ids):
-        return np.concatenate(
-            [tables[name][np.array(entry)] for name, entry in zip(features, ids, strict=True)],
-            axis=-1,
-        )
-
-    user = vectors(config.user_features, inputs.user)[:, 0]
-    target = vectors(config.item_features, inputs.target)[:, 0]
-    positive = vectors(config.item_features, inputs.positive)
-    negative = vectors(config.item_features, inputs.negative)
-    samples = []
+    config, samples = model.config, []
+    user, target, positive, negative = vectors_of(model, inputs)
     for i in range(len(user)):
         real = np.flatnonzero(np.array(inputs.positive[0][i]))
         old = [j for j in real if j < config.short_start]

@@ -6,29 +6,18 @@ import tensorflow as tf
 
 from nn.sequence import gru
 from nn.sequence.gru import AUGRU, GRU
+from tests.nn.sequence.sequence_reference import Reference
 
 LAYERS = {"gru": GRU, "augru": AUGRU}
 
 
 def loop(x, scale, kernel, recurrent_kernel, bias):
     """The states [batch, steps, units] of the recurrence in nn/sequence/gru.py, row by row."""
-    units = recurrent_kernel.shape[0]
-    reset, update, candidate = (slice(i * units, (i + 1) * units) for i in range(3))
-    states = np.zeros([*x.shape[:2], units])
-
-    def sigmoid(z):
-        return 1 / (1 + np.exp(-z))
-
-    for i in range(x.shape[0]):
-        h = np.zeros(units)
-        for t in range(x.shape[1]):
-            z = x[i, t] @ kernel + bias
-            r = sigmoid(z[reset] + h @ recurrent_kernel[:, reset])
-            u = sigmoid(z[update] + h @ recurrent_kernel[:, update])
-            c = np.tanh(z[candidate] + (r * h) @ recurrent_kernel[:, candidate])
-            h = (1 - scale[i, t] * u) * h + scale[i, t] * u * c
-            states[i, t] = h
-    return states
+    weights = {"gru.kernel": kernel, "gru.recurrent_kernel": recurrent_kernel, "gru.bias": bias}
+    states = [
+        Reference(None, weights).recurrence("gru", *row) for row in zip(x, scale, strict=True)
+    ]
+    return np.reshape(states, [*x.shape[:2], recurrent_kernel.shape[0]])
 
 
 class Case:

@@ -1,17 +1,12 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from distributed_embeddings.collectives import World
-from distributed_embeddings.exchange.gradients import sum_over_ranks
-from distributed_embeddings.planner import Table
-from embedding_testing.fake_world import TensorWorld, run_threads
-from embedding_testing.plans import plan_of
 
 from nn.embedding_model import dense_bytes
-from nn.optim.optimizers import create
 from nn.sequence.loss import sequence_loss
 from nn.sequence.model import SequenceModel
 from nn.sequence.sizes import embedding_tables, hotnesses
+from tests.nn.model_checks import check_gradients, check_two_ranks, optimizer_groups
 from tests.nn.sequence.sequence_reference import Sample, log_loss
 from tests.nn.sequence.sequence_rows import KINDS, a_config, a_model, reference_of, rows, samples_of
 
@@ -110,25 +105,9 @@ def test_bytes_of_dense_gradients(kind, parts, width):
 @pytest.mark.quick("sim", "din unit")
 @each_kind
 def test_numeric_gradients(kind):
-    """Numeric gradients along one direction per variable, in float64."""
     model, batch = a_model(kind), rows(LENGTHS[:4])
     variables = [*model.dense_variables, *model.table_variables]
-    loss = tf.function(lambda: sequence_loss(model, batch)[0], autograph=False)
-    with tf.GradientTape() as tape:
-        total = loss()
-    gradients = tape.gradient(total, variables)
-    rng, step = np.random.default_rng(3), 1e-6
-    for variable, gradient in zip(variables, gradients, strict=True):
-        direction = rng.normal(size=variable.shape)
-        values = variable.numpy()
-        ends = []
-        for sign in (1, -1):
-            variable.assign(values + sign * step * direction)
-            ends.append(float(loss()))
-        variable.assign(values)
-        numeric = (ends[0] - ends[1]) / (2 * step)
-        analytic = np.sum(np.array(tf.convert_to_tensor(gradient)) * direction)
-        np.testing.assert_allclose(analytic, numeric, rtol=1e-5, atol=1e-8, err_msg=variable.name)
+    check_gradients(lambda: sequence_loss(model, batch)[0], variables)
 
 
 @each_kind
@@ -247,20 +226,13 @@ def test_dropout():
     assert int(model.steps_seen) == 3
     assert sequence_loss(model, batch, training=False)[0] == sequence_loss(without, batch)[0]
 
-    groups = groups_of(model)
+    groups = optimizer_groups(model)
     (saved,) = [w for w in model.optimizer_weights(groups) if w.name == "dropout/steps_seen"]
     restarted = a_model("sim", changes=changes)
     restarted.steps_seen.assign(saved.variable - 1)
     assert float(sequence_loss(restarted, batch)[0]) == losses[2]
     other = a_model("sim", changes=changes, seed=1)
     assert float(sequence_loss(other, batch)[0]) != losses[0]
-
-
-def groups_of(model):
-    return [
-        create("adam", model.dense_variables, 0.1),
-        create("lazy_adam", model.table_variables, 0.1),
-    ]
 
 
 @each_kind
@@ -276,7 +248,7 @@ def test_checkpoint_content(kind):
     count = sum(np.prod(weight.shape) for weight in weights.values())
     assert count == sum(np.prod(variable.shape) for variable in model.trainable_variables)
     assert len(weights) == len(model.dense_variables) + 4
-    state = {weight.name for weight in model.optimizer_weights(groups_of(model))}
+    state = {weight.name for weight in model.optimizer_weights(optimizer_groups(model))}
     assert {"sparse.first_moment/item", "dense.scalars/beta1_power", "dropout/steps_seen"} <= state
 
     same, other = SequenceModel(config, seed=5), SequenceModel(config, seed=6)
@@ -329,50 +301,7 @@ def test_frozen_tables():
     ids=["columns", "rows and copies"],
 )
 def test_ranks_against_one(kind, placement):
-    """Two ranks, one with a padding row, give the loss and SGD step of one rank with all rows."""
     config = a_config(kind)
-    tables = [Table(*table) for table in embedding_tables(config)]
-    whole = plan_of(
-        tables,
-        2,
-        hotness=hotnesses(config),
-        combined=[False] * len(tables),
-        **placement,
-    )
-    batch = rows(LENGTHS[:5])
-    weights = tf.constant([[[1.2]] * 3, [[1.2], [1.2], [0.0]]])  # 3 rows * 2 ranks / 5 real ones
-
-    def run(world):
-        world = TensorWorld(world)
-        mine = [[0, 1, 2], [3, 4, 0]][world.rank]
-        share = tf.nest.map_structure(lambda of: tf.gather(of, mine), batch)
-        share = share._replace(weights=weights[world.rank])
-        model = SequenceModel(config, seed=4, dtype="float64", world=world, plan=whole)
-        return step_of_sgd(model, share, world)
-
-    one = SequenceModel(config, seed=4, dtype="float64")
-    loss, dense, of_tables = step_of_sgd(one, batch, World())
-    results = run_threads(2, run)
-    np.testing.assert_allclose(np.mean([result[0] for result in results]), loss, rtol=1e-7)
-    for _, dense_of_rank, tables_of_rank in results:
-        for name, values in dense.items():
-            np.testing.assert_allclose(dense_of_rank[name], values, atol=1e-7, err_msg=name)
-        for got, expected in zip(tables_of_rank, of_tables, strict=True):
-            np.testing.assert_allclose(got, expected, atol=1e-7)
-
-
-def step_of_sgd(model, batch, world):
-    """(loss, dense weights by name, whole tables) after a step as the trainer takes it."""
-    variables = [*model.dense_variables, *model.table_variables]
-    with tf.GradientTape() as tape:
-        total, _ = sequence_loss(model, batch)
-        scaled = total / world.size
-    gradients = tape.gradient(scaled, variables)
-    gradients = sum_over_ranks(world, gradients, variables, "gradients")
-    for variable, gradient in zip(variables, gradients, strict=True):
-        if isinstance(gradient, tf.IndexedSlices):
-            variable.scatter_sub(gradient)
-        else:
-            variable.assign_sub(gradient)
-    dense = {model.name_of(v): v.numpy() for v in model.dense_variables}
-    return float(total), dense, model.embedding.get_weights(all_ranks=True)
+    tables, batch = embedding_tables(config), rows(LENGTHS[:5])
+    placement = {"hotness": hotnesses(config), **placement}
+    check_two_ranks(SequenceModel, sequence_loss, config, tables, batch, **placement)

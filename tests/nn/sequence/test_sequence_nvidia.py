@@ -11,9 +11,10 @@ from nn.sequence import nvidia
 from nn.sequence.dien import AuxiliaryOutputs
 from nn.sequence.loss import auxiliary_loss_over_steps, sequence_loss
 from nn.sequence.model import SequenceModel
-from tests.nn.sequence.nvidia_reference import NvidiaReference, sigmoid
-from tests.nn.sequence.sequence_reference import log_loss
-from tests.nn.sequence.sequence_rows import a_config, a_model, reference_of, rows
+from tests.nn.model_checks import check_gradients
+from tests.nn.sequence.nvidia_reference import NvidiaReference
+from tests.nn.sequence.sequence_reference import log_loss, sigmoid
+from tests.nn.sequence.sequence_rows import a_config, a_model, reference_of, rows, vectors_of
 
 LENGTHS = (9, 3, 5, 0, 1, 7)
 KINDS = ("sim", "dien", "din", "din unit")
@@ -34,29 +35,15 @@ def with_weights(layer, *inputs, seed=3):
     return layer(*inputs), weights
 
 
-def vectors(tables, features, ids):
-    parts = [tables[name][np.array(entry)] for name, entry in zip(features, ids, strict=True)]
-    return np.concatenate(parts, axis=-1)
-
-
 def expected_of(model, inputs):
     """The reference's values for each sample of a batch."""
-    config = model.config
     block = "interest_evolution."
     weights = {
         name.replace("auxiliary_mlp", block + "auxiliary_mlp"): value
         for name, value in reference_of(model).weights.items()
     }
-    names = config.user_features + config.item_features
-    tables = dict(zip(names, model.embedding.get_weights(), strict=True))
-    reference = NvidiaReference(config, weights)
-    columns = (
-        vectors(tables, config.user_features, inputs.user)[:, 0],
-        vectors(tables, config.item_features, inputs.target)[:, 0],
-        vectors(tables, config.item_features, inputs.positive),
-        vectors(tables, config.item_features, inputs.negative),
-        np.array(inputs.positive[0]) != 0,
-    )
+    reference = NvidiaReference(model.config, weights)
+    columns = (*vectors_of(model, inputs), np.array(inputs.positive[0]) != 0)
     return [reference.score(*sample) for sample in zip(*columns, strict=True)]
 
 
@@ -91,21 +78,8 @@ def test_models_of_nvidia(kind):
 @pytest.mark.quick("dien", "din*")
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_of_nvidia(kind):
-    """Every weight's gradient, by central differences along a random direction."""
     model, batch = a_model(kind, changes=NVIDIA), rows(LENGTHS)
-    with tf.GradientTape() as tape:
-        total, _ = sequence_loss(model, batch)
-    variables = model.dense_variables
-    for variable, gradient in zip(variables, tape.gradient(total, variables), strict=True):
-        step = 1e-6 * normal(*variable.shape, seed=5)
-        losses = []
-        for sign in (1, -2):
-            variable.assign_add(sign * step)
-            losses.append(float(sequence_loss(model, batch)[0]))
-        variable.assign_add(step)
-        expected = (losses[0] - losses[1]) / 2
-        got = np.sum(np.array(gradient) * step)
-        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=2e-13, err_msg=variable.name)
+    check_gradients(lambda: sequence_loss(model, batch)[0], model.dense_variables)
 
 
 def test_gru_of_keras():

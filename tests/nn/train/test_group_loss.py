@@ -1,6 +1,5 @@
 """Losses of groups by hand, against loops over groups and pairs, and on several ranks."""
 
-import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -39,14 +38,6 @@ def expected(kind, groups, labels, logits):
         else:
             losses.append(np.log1p(np.exp(z[~own][None] - z[own][:, None])).mean())
     return np.mean(losses)
-
-
-def test_values_by_hand():
-    # Group 1: positive 0, negatives ln 2 and 0; group 2: no negative, group 3: no positive.
-    groups, labels = tf.constant([1, 3, 1, 2, 1], tf.int64), tf.constant([0.0, 0, 1, 1, 0])
-    logits = tf.constant([math.log(2), 5, 0, 7, 0])
-    assert listwise(groups, labels, logits).numpy() == pytest.approx(math.log(4))
-    assert pairwise(groups, labels, logits).numpy() == pytest.approx(math.log(3 * 2) / 2)
 
 
 @pytest.mark.parametrize("kind", FUNCTIONS)

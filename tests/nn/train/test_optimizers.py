@@ -53,17 +53,6 @@ def test_rowwise_adagrad_by_hand():
     np.testing.assert_allclose(moved("rowwise_adagrad", slices(*SPARSE)), expected, rtol=1e-6)
 
 
-def test_rowwise_adagrad_state():
-    optimizer = optimizers.create("rowwise_adagrad", [variable()], LR)
-    assert optimizer.accumulators[0].shape == (3,)
-
-
-def test_rowwise_adagrad_of_dense_gradient():
-    optimizer = optimizers.create("rowwise_adagrad", [variable()], LR)
-    with pytest.raises(ValueError, match="row-wise Adagrad is for embedding tables"):
-        optimizer.apply([tf.ones([3, 2])], 0)
-
-
 def adam_by_hand(gradients, rows_move):
     """Kingma and Ba, with epsilon outside of the bias correction."""
     w, m, v = START.copy(), np.zeros([3, 2]), np.zeros([3, 2])
@@ -95,17 +84,6 @@ def test_adam_by_hand(name, kind):
     lazy = name == "lazy_adam" and kind == "sparse"
     expected = adam_by_hand([DENSE, OTHER, DENSE], lambda g, r: g[r].any() if lazy else True)
     np.testing.assert_allclose(v, expected, rtol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["sgd", "adagrad", "rowwise_adagrad", "lazy_adam"])
-def test_untouched_rows(name):
-    v = variable()
-    optimizer = optimizers.create(name, [v], LR)
-    optimizer.apply([slices([[1.0, 1.0]], [0])], 0)
-    before = v.numpy()
-    optimizer.apply([slices([[1.0, 1.0]], [1])], 0)
-    np.testing.assert_array_equal(before[[0, 2]], v.numpy()[[0, 2]])
-    assert (before[1] != v.numpy()[1]).all()
 
 
 @pytest.mark.parametrize("name", ["sgd", "adagrad", "rowwise_adagrad", "adam", "lazy_adam"])

@@ -29,11 +29,6 @@ def test_no_warmup_and_no_decay():
     assert [float(flat(tf.constant(s, tf.int64))) for s in (0, 10, 10**7)] == [3.0] * 3
 
 
-def test_power():
-    linear = WarmupPolynomialDecay(1.0, decay_steps=10, power=1.0)
-    assert float(linear(tf.constant(5, tf.int64))) == pytest.approx(0.5)
-
-
 def test_steps_beyond_float32():
     late = WarmupPolynomialDecay(1.0, decay_start_step=2**24, decay_steps=2, power=1.0)
     assert float(late(tf.constant(2**24 + 1, tf.int64))) == pytest.approx(0.5)
