@@ -11,11 +11,6 @@ from nn.layers.fused_op import DotImplementation, custom_op
 WIDTH_MULTIPLE = 8
 
 
-def padded_width(width: int) -> int:
-    """Rounds `width` up to a multiple of `WIDTH_MULTIPLE`."""
-    return -(-width // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
-
-
 def _pair_of_gram_entry(num_features: int) -> np.ndarray:
     """Returns the pair of each entry of the flat Gram matrix; for the diagonal the pair count."""
     rows, columns = np.tril_indices(num_features, k=-1)
@@ -121,8 +116,7 @@ class DotInteraction(keras.layers.Layer):
         columns = [gathered_pairs(features) if is_gathered else pairwise_dots(features)]
         if bottom is not None:
             columns.insert(0, bottom)
-        width = sum(part.shape[1] for part in columns)
-        padding = padded_width(width) - width
+        padding = -sum(part.shape[1] for part in columns) % WIDTH_MULTIPLE
         if padding and not is_gathered:  # in one copy, but with operations for their shape
             columns.append(tf.zeros([tf.shape(embeddings)[0], padding], embeddings.dtype))
         combined = tf.concat(columns, axis=1)

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from config import command_line
 from config.command import CommandOptions, parse
-from config.config import Config
-from config.family import Definition
 from config.flag import flag, recipe_flag
 from dataloading.formats.split_tfrecords.folder_format import stored_spec
 from dataloading.spec.data_set_files import SPEC_FILE
@@ -101,7 +99,8 @@ def compare(
         from deployment.model.trained_model import open_checkpoint
 
         trained = open_checkpoint(str(checkpoint_path), str(dataset_path), recipe)
-    flags = trained.config if trained else _default_flags(definition, spec)
+    argv = [definition.name, f"--dataset_path={spec.base_directory}"]
+    flags = trained.config if trained else command_line.parse(argv, definition)
     task = import_module(str(definition.family.baseline)).task(spec, flags, max_rows)
     checkpoint = None
     print(f"{dataset_path}: {task.description}\n{comparison_table.header(task)}", flush=True)
@@ -122,11 +121,6 @@ def compare(
         )
     print(f"written: {', '.join(map(str, comparison_table.write(output, task, rows, checkpoint)))}")
     return rows
-
-
-def _default_flags(definition: Definition, spec: FeatureSpec) -> Config:
-    argv = [definition.name, f"--dataset_path={spec.base_directory}"]
-    return command_line.parse(argv, definition)
 
 
 if __name__ == "__main__":

@@ -66,7 +66,8 @@ def _least(
         for placement in placements:
             if not quick:
                 placement = improve(placement, memory)
-            shards = merge_slices(objective.workload, _in_table_order(placement))
+            in_order = [sorted(s, key=lambda s: (s.table, s.width)) for s in placement]
+            shards = merge_slices(objective.workload, in_order)
             value = objective.value(shards)
             if to_beat is None or value < to_beat:
                 best, best_value, to_beat = shards, value, value
@@ -324,7 +325,3 @@ def _starts_with_host(
     placement = place_largest_first([host[i] for i in order[:high]], best, memory)
     if placement is not None:
         yield placement
-
-
-def _in_table_order(placement: Placement) -> Placement:
-    return [sorted(slices, key=lambda s: (s.table, s.width)) for slices in placement]

@@ -56,7 +56,7 @@ def solve(workload: Workload, limits: Limits, strategy: str, quick: bool = False
         and workload.world_size > 1
         and _has_room(workload, limits)
     )
-    if not may_slice_rows or (plan and (quick or not _uses_host(plan))):
+    if not may_slice_rows or (plan and (quick or not any(cost.host_bytes for cost in plan.costs))):
         return plan
     with_row_slices = None
     if limits.host_memory_bytes:
@@ -75,10 +75,6 @@ def _has_room(workload: Workload, limits: Limits) -> bool:
         limits.host_memory_bytes is None and limits.cpu_offloading_threshold_bytes is not None
     )
     return unlimited or size <= workload.world_size * room
-
-
-def _uses_host(plan: Plan) -> bool:
-    return any(cost.host_bytes for cost in plan.costs)
 
 
 def _add_row_slices(workload: Workload, limits: Limits, strategy: str, quick: bool) -> Plan | None:
