@@ -14,7 +14,7 @@ from runtime.checkpoint import __main__ as checkpoint_tool
 from tests import raw_shop
 from tests.deployment.trained import BOTTOM, DLRM, write_clicks
 from tests.recipes.test_entry_scripts import in_process
-from tests.tables import arrays_of
+from tests.tables import arrays_of, check_same_arrays
 
 FLAGS = (*DLRM, BOTTOM, *raw_shop.PARTS, "--evals_per_epoch=1", "--epochs=2")
 EDGES = "dense/numerical_embedding.edges"
@@ -44,10 +44,7 @@ def test_resumed_training(shop, trained, tmp_path):
     flags = (f"--dataset_path={shop}", *FLAGS, f"--save_checkpoint_path={model}", "--resume=auto")
     assert in_process(tmp_path / "run", *flags, "--max_steps=1")[0] == 0
     assert in_process(tmp_path / "run", *flags, "--max_steps=-1")[0] == 0
-    first, second = arrays_of(trained[0]), arrays_of(model)
-    assert first.keys() == second.keys() and EDGES in first
-    for name in first:
-        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+    check_same_arrays(trained[0], model)
 
 
 def test_restored_model(shop, trained, tmp_path):

@@ -13,7 +13,7 @@ import main as entry
 import ncf
 from tests import tastes
 from tests.recipes.test_entry_scripts import in_process, lines
-from tests.tables import arrays_of
+from tests.tables import arrays_of, check_same_arrays
 from tests.vocabularies import write_encoder
 
 TINY = (
@@ -150,10 +150,7 @@ def test_resumed_training(rows, tmp_path):
     resume = (*TINY, "-e=2", f"--checkpoint_dir={tmp_path / 'b'}", "--resume=auto")
     run(rows, tmp_path / "parts", *resume, "--max_steps=13")
     assert run(rows, tmp_path / "parts", *resume, "--max_steps=-1")["steps"] == 20
-    one, other = arrays_of(tmp_path / "a"), arrays_of(tmp_path / "b")
-    assert one.keys() == other.keys()
-    for name in one:
-        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+    check_same_arrays(tmp_path / "a", tmp_path / "b")
 
 
 def test_accumulated_batches(rows, tmp_path):

@@ -20,7 +20,7 @@ from runtime.files.torch_file import read_tensors
 from tests import tastes
 from tests.recipes.test_entry_scripts import in_process, lines
 from tests.recipes.test_ncf import TINY, run
-from tests.tables import arrays_of
+from tests.tables import arrays_of, check_same_arrays
 
 SHORT = (*(flag for flag in TINY if not flag.startswith("-e=")), "-e=2")
 
@@ -212,9 +212,7 @@ def test_tensor_files(torch, rows, trained, tmp_path, capsys):
     """Weights trained on tensors and on split binaries of the same samples are equal."""
     write_tensors(torch, tmp_path / "data", rows)
     run(tmp_path / "data", tmp_path / "run", *SHORT, f"--checkpoint_dir={tmp_path / 'model'}")
-    one, other = arrays_of(trained[0]), arrays_of(tmp_path / "model")
-    for name in one:
-        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+    check_same_arrays(trained[0], tmp_path / "model")
     assert describe.main([str(tmp_path / "data")]) == 0
     report = capsys.readouterr().out
     assert "ids in use" in report and "complete: every file is there" in report

@@ -14,11 +14,10 @@ from sklearn.metrics import roc_auc_score
 
 import main as entry
 import sim
-from nn.metrics.evaluator import HeldOutAndTrainEvaluator
 from nn.train.trainer import Trainer
 from tests import sequence_data
 from tests.recipes.test_entry_scripts import in_process, lines
-from tests.tables import arrays_of
+from tests.tables import check_same_arrays
 from training import errors
 
 TINY = (
@@ -170,10 +169,7 @@ def test_resumed_training(rows, tmp_path):
     run(rows, tmp_path / "parts", *resume, "--max_steps=3")
     summary = run(rows, tmp_path / "parts", *resume, "--max_steps=-1")
     assert summary["steps"] == 10
-    one, other = arrays_of(tmp_path / "a"), arrays_of(tmp_path / "b")
-    assert one.keys() == other.keys()
-    for name in one:
-        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+    check_same_arrays(tmp_path / "a", tmp_path / "b")
 
 
 def test_prebatches(rows, tmp_path):
@@ -306,21 +302,6 @@ def test_checkpoint_without_loss_terms(rows):
     state = {k: v for k, v in trainer.state().items() if k != "loss_sums"}
     trainer.set_state({**state, "loss_sum": 3.0, "step": 2})
     assert trainer.state()["loss_sums"] == [3.0, 0.0]
-
-
-def test_notes_of_training_split():
-    class Metrics:
-        picture = add_metrics = None
-
-        def __init__(self, notes):
-            self.notes = notes
-
-        def evaluate(self, stopped):
-            return iter({"auc": 0.5, "log_loss": 1.0, "auc_error_bound": 0.1}.items())
-
-    both = HeldOutAndTrainEvaluator(Metrics({}), Metrics({"labels": "one class"}))
-    assert both.notes == {"labels of training rows": "training rows: one class"}
-    assert dict(both.evaluate())["train_auc_error_bound"] == 0.1
 
 
 def test_log_filename(rows, tmp_path):

@@ -12,7 +12,7 @@ from recipes.ranking.data import held_out, held_out_samples, note_held_out
 from recipes.registry import BY_NAME
 from runtime import checkpoint
 from tests.recipes.test_entry_scripts import in_process, lines
-from tests.tables import arrays_of
+from tests.tables import check_same_arrays
 
 SHAPE = ("--embedding_dim=4", "--bottom_mlp_dims=8,4", "--top_mlp_dims=8,1")
 
@@ -128,8 +128,7 @@ def test_resumed_training(data, tmp_path):
     (cut,) = (tmp_path / "two").glob("*-step-40")
     resumed = in_process(tmp_path / "c", f"--resume={cut}")[1]
     assert resumed["log_loss"] == one["log_loss"]
-    first, second = arrays_of(tmp_path / "one"), arrays_of(tmp_path / "two")
-    assert all((first[name] == second[name]).all() for name in first)
+    check_same_arrays(tmp_path / "one", tmp_path / "two")
     more = in_process(
         tmp_path / "d", saved[1], "--resume=auto", "--epochs=4", "--evals_per_epoch=0"
     )

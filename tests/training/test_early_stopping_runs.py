@@ -13,7 +13,7 @@ from runtime import checkpoint
 from runtime.logs import plots
 from tests import sequence_data, tastes
 from tests.recipes.test_entry_scripts import TINY, in_process, lines
-from tests.tables import arrays_of
+from tests.tables import check_same_arrays
 
 # Learns 1,000 rows by heart, so that the AUC of other rows rises and then falls.
 OVERFITS = (
@@ -98,8 +98,7 @@ def test_resumed_patience(stopped, tmp_path, capsys):
     best = (tmp_path / "m/best").resolve()
     assert "3 evaluations in a row without a higher auc" in output
     assert f"at step {summary['best_auc_step']}: checkpoint {best}" in output
-    one, other = arrays_of(folder / "m"), arrays_of(tmp_path / "m")
-    assert all((one[name] == other[name]).all() for name in one)
+    check_same_arrays(folder / "m", tmp_path / "m")
     again = in_process(tmp_path / "run", *saved)[1]
     assert again["steps"] == summary["steps"], "nothing is left to do"
     more = in_process(tmp_path / "run", *saved, "--early_stopping=4")[1]

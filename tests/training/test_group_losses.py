@@ -2,11 +2,10 @@
 
 import re
 
-import numpy as np
 import pytest
 
 from tests.recipes.test_entry_scripts import TINY, in_process, lines
-from tests.tables import arrays_of
+from tests.tables import check_same_arrays
 from training import errors
 
 GROUPS = ("--group_column=cat_1", "--epochs=2", "--optimizer=adam")
@@ -25,9 +24,7 @@ def test_resumed_training(tiny, tmp_path, capsys, loss):
     assert in_process(tmp_path / "b", *flags, save, "--max_steps=3")[0] == 0
     resumed = (f"--dataset_path={tiny}", f"--resume={tmp_path / 'cut'}", "--max_steps=-1")
     assert in_process(tmp_path / "b", *resumed)[1]["steps"] == 8
-    first, second = arrays_of(tmp_path / "one"), arrays_of(tmp_path / "cut")
-    for name, array in first.items():
-        np.testing.assert_array_equal(array, second[name], err_msg=name)
+    check_same_arrays(tmp_path / "one", tmp_path / "cut")
 
 
 def test_best_by_a_metric_of_groups(tiny, tmp_path, capsys):

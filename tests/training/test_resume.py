@@ -15,7 +15,7 @@ from nn.train.trainer import Trainer
 from runtime import checkpoint
 from runtime.checkpoint import part_writer
 from tests.recipes.test_entry_scripts import TINY, in_process, lines
-from tests.tables import arrays_of
+from tests.tables import arrays_of, check_same_arrays
 from training import errors
 
 EVALS = ("--evals_per_epoch=2", "--epochs=3", "--optimizer=adam")
@@ -23,13 +23,6 @@ EVALS = ("--evals_per_epoch=2", "--epochs=3", "--optimizer=adam")
 
 def flags_of(tiny, *more):
     return (f"--dataset_path={tiny}", *TINY, *EVALS, *more)
-
-
-def same_arrays(one, other):
-    first, second = arrays_of(one), arrays_of(other)
-    assert first.keys() == second.keys()
-    for name in first:
-        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
 
 
 def state_of(folder):
@@ -63,7 +56,7 @@ def test_resumed_training(tiny, undisturbed, tmp_path, step):
     assert in_process(tmp_path / "run", *flags, f"--max_steps={step}")[0] == 0
     code, summary = in_process(tmp_path / "run", *flags, "--max_steps=-1")
     assert code == 0 and summary["steps"] == 12
-    same_arrays(undisturbed / "model", tmp_path / "model")
+    check_same_arrays(undisturbed / "model", tmp_path / "model")
     expected, actual = state_of(undisturbed / "model"), state_of(tmp_path / "model")
     extra = {step} - {2, 4, 6, 12}  # the end of the first part was evaluated, too
     for history in actual["history"].values():
@@ -78,7 +71,7 @@ def test_resume_without_flags(undisturbed, model, tmp_path, capsys):
     code, summary = in_process(tmp_path / "run", f"--resume={model}")
     assert code == 0 and summary["steps"] == 12
     assert "at step 10 of 12" in capsys.readouterr().out
-    same_arrays(undisturbed / "model", model)
+    check_same_arrays(undisturbed / "model", model)
 
 
 def test_changed_flags(tiny, model, tmp_path, capsys):
@@ -180,7 +173,7 @@ def test_damaged_checkpoint(tiny, undisturbed, tmp_path, capsys):
     assert in_process(tmp_path / "run", *flags, *resume)[0] == 0
     kept = [p.path.name for p in checkpoint.Folder(tmp_path / "model").list()]
     assert kept == ["00002-step-10", "00004-step-12"], "the damaged one goes first"
-    same_arrays(undisturbed / "model", tmp_path / "model")
+    check_same_arrays(undisturbed / "model", tmp_path / "model")
 
 
 @pytest.mark.quick("3-SIGTERM", "4-SIGINT")
@@ -209,7 +202,7 @@ def test_stop_signal(tiny, undisturbed, tmp_path, monkeypatch, capsys, number, s
     assert any(message in str(line) for line in lines(tmp_path / "run/log.json"))
     monkeypatch.undo()
     assert in_process(tmp_path / "run", *flags)[0] == 0
-    same_arrays(undisturbed / "model", tmp_path / "model")
+    check_same_arrays(undisturbed / "model", tmp_path / "model")
     assert state_of(tmp_path / "model") == state_of(undisturbed / "model")
 
 
@@ -346,4 +339,4 @@ def test_deterministic_training(tiny, tmp_path, run_script):
         done = run_script("dlrm.py", *flags, f"--save_checkpoint_path={tmp_path / name / 'model'}")
         assert (done.returncode, done.stderr) == (0, "")
         arrays.append(tmp_path / name / "model")
-    same_arrays(*arrays)
+    check_same_arrays(*arrays)
