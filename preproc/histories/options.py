@@ -133,7 +133,7 @@ class HistoryOptions(MachineOptions):
         at_least=1,
     )
     validation_event: bool = _sample_flag(
-        False, "keep each user's event before the last for validation/"
+        False, "keep each user's event before the last for validation/", alias="--validation"
     )
     negatives: str = _sample_flag(
         UNIFORM,

@@ -8,6 +8,7 @@ from dataloading.histories import negatives
 from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
 from preproc.checks.report import Report
+from preproc.checks.short_users import short_users
 from preproc.engines.open_engine import open_engine
 from preproc.events.numbering import save_encoder
 from preproc.histories.engines.encoded_events import FIRST_ID, number_log
@@ -60,18 +61,21 @@ def prepare(options: HistoryOptions) -> dict[str, int]:
             numbered = number_log(options, engine, log, scratch)
         if log.num_below:
             say(f"left out {log.num_below:,} events below --min_rating {options.min_rating:g}")
-        users = numbered.num_users_before - numbered.num_users
-        events = log.num_events - int(numbered.num_events.sum())
+        users, events = numbered.num_users, int(numbered.num_events.sum())
         say(
-            f"kept {numbered.num_events.sum():,} events of {numbered.num_users:,} users and "
-            f"{numbered.num_items:,} items; --min_events {options.min_events} left out {users:,} "
-            f"users ({users / numbered.num_users_before:.1%}) with {events:,} events "
-            f"({events / log.num_events:.1%})"
+            f"kept {events:,} of {log.num_events:,} events, of {users:,} of "
+            f"{numbered.num_users_before:,} users and {numbered.num_items:,} items"
         )
         for name, number in numbered.num_missing.items():
             if number and not options.no_metadata:
                 say(f"{number:,} users or items have no {name}; they share one id")
-        report = Report(numbered.checks)
+        short = short_users(
+            "--min_events",
+            options.min_events,
+            (numbered.num_users_before, users),
+            (log.num_events, events),
+        )
+        report = Report((*numbered.checks, short))
         report.refuse_warnings(options.strict)
         report.write(folder)
         rows = _write_data_set(options, numbered, folder, columns, log, say)

@@ -74,7 +74,9 @@ class InteractionLogOptions(MachineOptions):
         None, "leave out interactions with a lower rating (default: all count)"
     )
     min_ratings: int = flag(
-        20, "leave out users with fewer different items; the original counts duplicates, too"
+        20,
+        "leave out users with fewer different items; the original counts duplicates, too",
+        alias="--min_events",
     )
     validation: bool = flag(
         False,

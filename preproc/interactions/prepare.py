@@ -11,6 +11,7 @@ from dataloading.interactions.unseen_items import TooFewUnseen, draw_unseen
 from dataloading.spec.data_set_files import ENCODER_FOLDER
 from dataloading.spec.feature_spec import TEST, VALIDATION
 from preproc.checks.report import Report
+from preproc.checks.short_users import short_users
 from preproc.encoding.encoder import Encoder
 from preproc.engines.open_engine import open_engine
 from preproc.events.numbering import save_encoder
@@ -106,7 +107,13 @@ def _say(what: str) -> None:
 def _read_log(options: InteractionLogOptions, folder: Path, scratch: Path) -> _Interactions:
     with open_engine(options.engine, scratch, **options.engine_settings()) as engine:
         numbered, counts, ties = number_ratings(engine, options, scratch)
-        report = Report((ties.finding(),))
+        short = short_users(
+            "--min_ratings",
+            options.min_ratings,
+            (numbered.num_users_before, counts["users"]),
+            (numbered.num_events_before, counts["interactions"]),
+        )
+        report = Report((ties.finding(), short))
         report.refuse_warnings(options.strict)
         report.write(folder)
         splits = (TEST, VALIDATION) if options.validation else (TEST,)

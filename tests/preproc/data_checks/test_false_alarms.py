@@ -160,7 +160,7 @@ def test_generated_ratings(tmp_path):
 def test_generated_reviews(tmp_path):
     command = [f"--output={tmp_path / 'raw'}", "--reviews=4000", "--users=150", "--items=200"]
     assert generate_reviews.main(command) == 0
-    flags = (f"--amazon_dataset_path={tmp_path / 'raw'}", "--engine=duckdb")
+    flags = (f"--input={tmp_path / 'raw'}", "--engine=duckdb", "--min_events=5")
     check("books", warned(amazon_books, *flags, f"--output={tmp_path / 'out'}"))
 
 
