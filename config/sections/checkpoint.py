@@ -47,9 +47,9 @@ class CheckpointConfig:
     keep_best: bool | None = Rules(modes=TRAIN, needs=(_KEEPS,)).flag(
         None,
         "keep the checkpoint of the best evaluation by --metric; it is saved after each evaluation "
-        "that is the best so far, as the link `best` in --save_checkpoint_path; by default only "
-        "with --early_stopping or NCF's --checkpoint_dir; --nokeep_best also switches the early "
-        "stopping of --preset small off",
+        "that is the best so far, as the link `best` in --save_checkpoint_path; by default with "
+        "--early_stopping, --preset small and a validation split, or NCF's --checkpoint_dir; "
+        "--nokeep_best also switches the early stopping of --preset small off",
     )
     on_checkpoint_error: str = _saving(choices=("continue", "stop")).flag(
         "continue",

@@ -15,6 +15,7 @@ from recipes.collaborative import preset
 from recipes.collaborative.build import build, open_data
 from recipes.collaborative.flags import RULES, CollaborativeFlags
 from recipes.collaborative.shape import build_model, dense_bytes_of, model_config, table_use
+from recipes.small_preset import evaluates_validation_split
 from runtime.logs.dlll import LogNames
 
 
@@ -103,7 +104,10 @@ COLLABORATIVE = Family(
     terabyte_from=preset.TERABYTE_FROM,
     choose_small=preset.choose_small,
     small=preset.SMALL,
-    preset_facts=lambda config, spec: {"num_ids": sum(num_users_and_items(spec))},
+    preset_facts=lambda config, spec: {
+        "num_ids": sum(num_users_and_items(spec)),
+        "validates": evaluates_validation_split(config, spec),
+    },
     reads=INTERACTIONS,
     build=build,
     build_model=build_model,

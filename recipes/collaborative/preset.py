@@ -40,6 +40,7 @@ _SPARSE_BELOW, _SPARSE_DECAY = 6, 0.7
 
 SMALL = {
     **small_preset.SCHEDULE,
+    "keep_best": "on, unless test samples are evaluated",
     "batch_size": "about 10.7 * sqrt(rows) and at most rows / 64, a power of 2",
     "negative_exponent": "0.3 from 300,000 interactions on",
     **{name: format_value(value) for name, value in _SETTINGS.items()},
@@ -52,15 +53,20 @@ SMALL = {
 }
 
 
-def choose_small(values: Selection, num_samples: int, num_ids: int = 0) -> None:
+def choose_small(
+    values: Selection, num_samples: int, num_ids: int = 0, validates: bool = False
+) -> None:
     """Sets the flags of NeuMF, GMF and MLP. Batches contain interactions and drawn negatives.
 
     Args:
         values: the flags.
         num_samples: interactions of the training split.
         num_ids: users and items; 0 if unknown.
+        validates: whether a validation split is evaluated.
     """
     values.set(**_SETTINGS)
+    if validates and values["evals_per_epoch"]:
+        values.set(keep_best=True)
     num_rows = num_samples * (1 + values["negative_samples"])
     few = num_samples < 300_000
     values.set(

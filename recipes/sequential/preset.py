@@ -14,6 +14,10 @@ TERABYTE_FROM = 10_000_000
 # Below `FEW_SAMPLES`, and from there on.
 _FEW = {"epochs": 12, "learning_rate": 0.01, "weight_decay": 1.0, "dropout_rate": 0.5}
 _MANY = {"epochs": 3, "learning_rate": 0.02, "weight_decay": 0.0, "dropout_rate": 0.5}
+# Samples below which a training that stops early has the epochs of few samples, however many they
+# are. Validation AUC of the model without history after 3 epochs, and the best one of 12: .826 and
+# .837 with 102,000 samples, .731 and .744 with 156,000.
+_STOPPED_BELOW = 1_000_000
 
 SMALL = {
     **small_preset.SCHEDULE,
@@ -24,6 +28,8 @@ SMALL = {
     "history_product": "on with --variant paper",
     "user_dropout_rate": "0.9; 0 from 30,000 samples on, or with --variant nvidia",
     **{name: f"{value:g}; {_MANY[name]:g} from 30,000 samples on" for name, value in _FEW.items()},
+    "epochs": f"{_FEW['epochs']}; {_MANY['epochs']} from 30,000 samples on, with early stopping "
+    "from a million on",
     "dropout_rate": f"{_FEW['dropout_rate']:g}",
 }
 
@@ -38,6 +44,8 @@ def choose_small(
     """
     num_samples = small_preset.choose_stopping(values, num_samples, held_out, "auc")
     settings = dict(_FEW if num_samples < FEW_SAMPLES else _MANY)
+    if values["early_stopping"] and num_samples < _STOPPED_BELOW:
+        settings["epochs"] = _FEW["epochs"]
     if "learning_rate" in values.pinned or values["variant"] == "nvidia":
         # A step decays weights by this times the learning rate; with NVIDIA's formulas by this.
         del settings["weight_decay"]

@@ -24,7 +24,8 @@ def parsed(recipe, *flags):
 
 def choose(recipe, num_samples, *flags, pinned=()):
     config = parsed(recipe, *flags)
-    facts = {} if recipe == "ncf" else {"held_out": lambda number: 0}  # a validation split
+    is_ncf = recipe == "ncf"  # all with a validation split
+    facts = {"validates": True} if is_ncf else {"held_out": lambda number: 0}
     facts |= {"has_bins": True} if recipe in ("dlrm", "dcnv2") else {}
     return presets.choose(config, num_samples, config.explicit | set(pinned), **facts)
 
@@ -286,6 +287,13 @@ def test_stopping(recipe, flags, expected):
         assert without["early_stopping"] is None and without["metric"] is None
 
 
+@pytest.mark.parametrize(("flags", "keeps"), [("", True), ("--evals_per_epoch=0", None)])
+def test_best_of_interactions(flags, keeps):
+    config = parsed("ncf", *flags.split())
+    config = presets.apply(config, lambda: 8_000, config.explicit, validates=True)
+    assert config.checkpoint.keep_best is keeps and config.evaluation.early_stopping is None
+
+
 def test_metric_of_group_losses():
     config = parsed("dlrm", "--training_loss=listwise", "--group_column=x", "--group_cutoffs=3,7")
     flat = presets.apply(config, lambda: 8_000, config.explicit, held_out=lambda number: 0).flat()
@@ -337,6 +345,8 @@ def test_sequential_values():
     assert values(11_948) == (12, 0.01, 1, 256)
     assert values(29_999)[:3] == (12, 0.01, 1)
     assert values(30_000) == (3, 0.02, 0, 512)
+    stopped_early = [choose("sim", n).values["epochs"] for n in (30_000, 999_999, 1_000_000)]
+    assert stopped_early == [12, 12, 3]
     assert values(11_948, "--lr=0.5")[1:3] == (0.5, 0)
     assert values(11_948, "--variant=nvidia")[1:3] == (0.01, 0)
 
