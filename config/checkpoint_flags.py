@@ -55,16 +55,14 @@ def adopt_flags(config: Config, description: Mapping[str, Any]) -> dict[str, Any
     Of generated data also the seed and the features: only the same teacher can be predicted.
 
     Raises:
-        ValueError: the command line specifies another model, or the checkpoint has another format.
+        ValueError: the command line specifies another model, or the checkpoint has another format,
+            or is of another recipe, except for the start of a training of the same flags.
     """
     where = f"checkpoint {config.checkpoint.restore_checkpoint_path}"
     remembered, flags = _flags_of(description, where)
-    unknown = sorted(set(remembered) - set(config.flat()))
-    if unknown and description.get("recipe") not in (None, config.recipe):
-        raise ValueError(
-            f"{where} is of the recipe {description.get('recipe')}, whose model has "
-            f"--{unknown[0]}: start that one, not {config.recipe}"
-        )
+    trained, is_start = description.get("recipe", config.recipe), config.run.mode == "train"
+    if trained != config.recipe and not (is_start and set(remembered) <= set(config.flat())):
+        raise ValueError(f"{where} is of the recipe {trained}, not {config.recipe}: start that one")
     adopted = {}
     if config.data.dataset_type == "synthetic" == flags.get("dataset_type"):
         teacher = [name for name in flags if name.startswith("synthetic_dataset_")]

@@ -97,12 +97,21 @@ class Config:
         return self.definition.defaults.get(name, next(fields).default)
 
     def flat(self) -> dict[str, Any]:
-        """Returns the values of the recipe's flags by name, for the log and the checkpoint.
+        """Returns the values of the recipe's flags by name, for the checkpoint.
 
         Passwords in URIs are masked.
         """
         flags = (flag.name for _, flag in fields_of(self.family))
         return {name: mask_passwords(self.value(name)) for name in flags}
+
+    def in_effect(self) -> dict[str, Any]:
+        """Returns those of `flat` that have an effect in this run."""
+        flags = dataclasses.replace(self, explicit=frozenset(self.flat()))
+        without = {name.partition(" ")[0] for name in flags.unused()}
+        for _, flag in fields_of(self.family):
+            if not all(need.holds(flags) for need in rules_of(flag).needs):
+                without.add(flag.name)
+        return {name: value for name, value in self.flat().items() if name not in without}
 
     def replace(self, **values: Any) -> "Config":
         """Returns a copy in which flags have other values, after a check of these."""

@@ -4,14 +4,12 @@ A line is a flag, `--name=value` or `--name value`; empty lines and lines that s
 skipped. A line `--flagfile=FILE` includes another file, whose path is relative to the first one.
 """
 
-import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from config.config import Config, fields_of, sections_of
-from config.flag import rules_of
 
 # Paths of logs, which a repetition must not overwrite.
 _OF_THE_RUN = ("run_dir", "log_path", "rank_logs", "mlperf_log", "tensorboard_dir")
@@ -107,8 +105,7 @@ def text(config: Config) -> str:
         config: the flags, those of the preset and of a checkpoint and the seed included.
     """
     comments = {*_OF_THE_RUN, *config.family.implied(config)}
-    repeated = config.with_values(dict.fromkeys(_OF_THE_RUN))
-    repeated = dataclasses.replace(repeated, explicit=frozenset(config.flat()))
+    in_effect = config.with_values(dict.fromkeys(_OF_THE_RUN)).in_effect()
     lines = [
         f"{_HEADER}{config.recipe}; --flagfile repeats it. Comments name flags that",
         "# have no effect in this run, and the paths of its logs.",
@@ -121,11 +118,8 @@ def text(config: Config) -> str:
             lines += ["", f"# {str(sections_of(config.family)[section].__doc__).rstrip('.')}"]
         if value is None and config.default(name) is None:
             continue
-        rules = rules_of(field)
-        is_used = rules.is_read(repeated) and rules.unmet(repeated) is None
-        is_used = is_used and all(need.holds(repeated) for need in rules.needs)
-        is_used = is_used and value == config.value(name)
-        lines.append(f"{'' if is_used and name not in comments else '# '}{argument(name, value)}")
+        is_used = name in in_effect and value == config.value(name) and name not in comments
+        lines.append(f"{'' if is_used else '# '}{argument(name, value)}")
     return "\n".join(lines) + "\n"
 
 

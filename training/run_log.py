@@ -33,7 +33,7 @@ def open_log(
     total_steps: int | None,
     initial_step: int,
 ) -> RunLogger:
-    """Opens the run's log, whose first line has all flags; a resumed run appends to the file.
+    """Opens the run's log, whose first line has the flags in effect; a resumed run appends to it.
 
     The chief also writes the flags to `flags`, a file for `--flagfile`. Log and flags of an earlier
     run in the folder are renamed.
@@ -42,7 +42,8 @@ def open_log(
     definition, names = config.definition, LogNames()
     if definition.log_names is not None:
         names = definition.log_names(config.run.mode, metrics.get(goal), goal)
-    parameters = {"recipe": config.recipe, **config.flat(), **device.describe()}
+    parameters = {"recipe": config.recipe, **config.in_effect(), **device.describe()}
+    parameters["ranks"] = world.size
     uri, mlflow_run = config.logs.mlflow_uri, None
     if uri and world.is_chief:
         mlflow_run = MLflowRun(uri, config.recipe, run_dir.name, parameters)
@@ -172,7 +173,8 @@ def _describe_checkpoint(
         rest = "" if is_whole else ": its tables; the MLPs and the interaction are initialized"
         yield f"weights of {path} (NVIDIA's layout{rest})"
     else:
-        yield f"weights of {path}"
+        trained = saved.description.get("recipe", run.config.recipe)
+        yield f"weights of {path}" + f", a model of {trained}" * (trained != run.config.recipe)
     current, versions = device.describe(), saved.description.get("versions", {})
     for name in ("python", "tensorflow", "numpy"):
         if versions.get(name, current[name]) != current[name]:

@@ -76,7 +76,7 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
             model.embedding.plan.memory_note,
             *_memory_notes(config, shape, train, world),
             from_flags.note_test_split(
-                config.run.mode, spec, valid, "prepare the data with --validation_event"
+                config.run.mode, spec, valid, "prepare the data with --validation"
             ),
             *(recommendation.notes if recommendation else ()),
         ),
@@ -117,7 +117,7 @@ def _memory_notes(
     if shape.model_type in ("sim", "dien") and gib >= 1:
         yield (
             f"the recurrences over {steps} steps keep about {gib:.0f} GiB for the backward pass in "
-            "each process; a smaller --global_batch_size takes less"
+            "each process; a smaller --batch_size takes less"
         )
 
 

@@ -30,7 +30,7 @@ from runtime.readable import metric_text
 _OVERVIEW = [
     re.compile(pattern)
     for pattern in (
-        *("auc", r"(ndcg|hr|recall)@\d+", "log_loss", "gauc"),
+        *("auc", r"(full_)?(ndcg|hr|recall)@\d+", "log_loss", "gauc"),
         *(r"best_((pr_|g)?auc|log_loss|normalized_entropy|\w+@\d+)", "throughput", "elapsed_s"),
     )
 ]

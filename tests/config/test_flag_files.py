@@ -153,6 +153,15 @@ def test_complete_flags(recipe, flags, file):
             assert f"\n{flag_file.argument(name, value)}\n" in text.replace("\n# --", "\n--")
 
 
+def test_flags_in_effect():
+    """Neither those of another mode nor those of another model."""
+    config = parsed("ncf", "--data=d", "--model_type=gmf")
+    assert {"factors", "epochs", "seed"} <= set(config.in_effect())
+    assert not {"n_users", "layers", "predictions_path", "users"} & set(config.in_effect())
+    config = parsed("sim", "--dataset_path=d", "--mode=eval", "--restore_checkpoint_path=c")
+    assert "eval_mapping" in config.in_effect() and "epochs" not in config.in_effect()
+
+
 def test_flags_of_another_default(file):
     """NCF saves into /data/checkpoints where that exists, and a run need not."""
     defaults = {**NCF.defaults, "checkpoint_dir": "/data/checkpoints"}

@@ -71,6 +71,7 @@ def test_train_eval_and_inference(script, recipe, tiny, tmp_path, run_script):
     assert log[0]["step"] == "PARAMETER"
     assert log[0]["data"]["recipe"] == ("dcnv2" if script == "dcnv2.py" else "dlrm")
     assert log[0]["data"]["interaction"] == ("cross" if script == "dcnv2.py" else "dot")
+    assert log[0]["data"]["ranks"] == 1 and "predictions_path" not in log[0]["data"]
     trained = summary(tmp_path / "train")
     assert trained["steps"] == 4
     assert 0 < trained["auc"] < 1
@@ -99,6 +100,16 @@ def trained(tiny, tmp_path_factory):
     data, model = f"--dataset_path={tiny}", folder / "model"
     _, result = in_process(folder / "run", data, *TINY, f"--save_checkpoint_path={model}")
     return (data, f"--restore_checkpoint_path={model}"), result
+
+
+def test_checkpoint_of_another_recipe(trained, tmp_path, capsys):
+    """DCNv2 does not evaluate a DLRM; a training from it states what it starts from."""
+    restored, _ = trained
+    code, _ = in_process(tmp_path / "a", *restored, "--mode=eval", recipe=dcnv2)
+    assert code == entry.USER_ERROR
+    assert "is of the recipe dlrm, not dcnv2" in capsys.readouterr().err
+    assert in_process(tmp_path / "b", *restored, *TINY[:2], recipe=dcnv2)[0] == 0
+    assert ", a model of dlrm\n" in capsys.readouterr().out
 
 
 def test_evaluation_of_a_checkpoint(tiny, trained, tmp_path, capsys):

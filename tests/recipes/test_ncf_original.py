@@ -125,10 +125,11 @@ def test_scores_in_pytorch(torch, rows, trained, tmp_path):
 
 
 def test_training_without_torch(rows, tmp_path, monkeypatch, capsys):
-    """The checkpoint stays, and a note names the package."""
+    """The checkpoint stays, and a note in the log file alone names the package."""
     monkeypatch.setitem(sys.modules, "torch", None)
     run(rows, tmp_path / "run", *SHORT[:-1], "-e=1", f"--checkpoint_dir={tmp_path / 'model'}")
-    assert "pip install torch" in capsys.readouterr().out
+    assert "not exported" not in capsys.readouterr().out
+    assert "pip install torch" in (tmp_path / "run/log.json").read_text()
     assert (tmp_path / "model/best/checkpoint.json").exists()
     assert not (tmp_path / "model/model.pth").exists()
 

@@ -144,7 +144,7 @@ def test_overview(tmp_path):
         ("a/eval-test", "x", "test", {"auc": 0.25}),
         ("b", "x", "validation", {"validation_auc": 0.4, "validation_loss": 0.125}),
         ("b/eval-test", "x", "test", {"test_auc": 0.75}),
-        ("c", "y", "test", {"ndcg@5": 0.375}),
+        ("c", "y", "test", {"ndcg@5": 0.375, "full_hr@10": 0.625}),
     ):
         mode = "eval" if "/" in name else "train"
         flags = {"mode": mode, "dataset_path": data_set}
@@ -171,7 +171,7 @@ def test_overview(tmp_path):
         ["<b>0.75000</b>", "0.40000", "0.12500"],
         ["0.25000", "<b>0.50000</b>", "-"],
     ]
-    assert "0.37500" in sections["y"]
+    assert "0.37500" in sections["y"] and "<th>full_hr@10 (test)</th>" in sections["y"]
 
 
 def test_size(tmp_path):
