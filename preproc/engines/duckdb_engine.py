@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,23 +12,22 @@ import pyarrow as pa
 from ibis.backends.sql.datatypes import DuckDBType
 
 from dataloading.spec.rules import listing
-from preproc.engines.bad_lines import NO_BAD_LINES, BadLines, check_bad_lines, place
+from preproc.engines.bad_lines import check_bad_lines
 from preproc.engines.duckdb_session import DuckDBSession
 from preproc.engines.engine import (
     PART,
     ROW,
+    Engine,
+    StoredChunk,
     Work,
-    check_equal_rows,
     has_row_order,
     loses_row_order,
     source_name,
 )
 from preproc.engines.text_tables import (
     create_table,
-    folder_value,
     identifier,
     json_keys,
-    text_format,
 )
 from preproc.sources.column_chunk import CSV, PARQUET, SourceChunk
 from preproc.sources.duckdb_files import quoted, read_parquet
@@ -52,18 +51,14 @@ _HARMFUL_OPTIMIZERS = ",".join(
 _OWN_COLUMNS = ("file_index", "file_row_number")
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """Rows of a chunk: the name of their table and what `place` needs."""
+@dataclass(frozen=True, kw_only=True)
+class _NamedChunk(StoredChunk):
+    """Rows of a chunk in a table or view."""
 
     name: str
-    files: tuple[str, ...]
-    columns: tuple[str, ...]
-    bad: BadLines = NO_BAD_LINES
-    header_rows: int = 0
 
 
-class DuckDBBackend(DuckDBSession):
+class DuckDBBackend(DuckDBSession, Engine):
     """See `engine.Engine`. Tables are in memory; what exceeds the limit is stored in `scratch`."""
 
     dialect = "duckdb"
@@ -80,48 +75,18 @@ class DuckDBBackend(DuckDBSession):
             threads=threads,
             disabled_optimizers=_HARMFUL_OPTIMIZERS,
         )
+        Engine.__init__(self)
         self._numbers = itertools.count()
-        self._chunks: dict[str, list[_Stored]] = {}
-
-    def read(self, chunks: Sequence[SourceChunk], on_bad_line: str = "fail") -> ibis.Table:
-        """See `Engine`."""
-        for chunk in chunks:
-            for file in chunk.files:
-                self.store.is_folder(file)  # whether it exists
-        with self.explained_errors():
-            stored = [self._read_chunk(chunk, on_bad_line) for chunk in chunks]
-            name = stored[0].name if len(stored) == 1 else self._joined(stored)
-        self._chunks[name] = stored
-        return self._table(name)
-
-    def place(self, table: ibis.Table, row: int, column: str | None = None) -> str:
-        """See `Engine`."""
-        chunks = self._chunks[source_name(table)]
-        chunk = next((c for c in chunks if column in c.columns), chunks[0])
-        ((part, first),) = self._rows(
-            f"""
-            SELECT {PART}, min({ROW}) FROM {chunk.name}
-            GROUP BY 1 HAVING min({ROW}) <= {row} ORDER BY 2 DESC LIMIT 1
-            """
-        )
-        return place(chunk.files, part, row - first, chunk.bad.first, chunk.header_rows)
-
-    def num_skipped(self, table: ibis.Table) -> int:
-        """See `Engine`."""
-        return sum(chunk.bad.count for chunk in self._chunks[table.get_name()])
 
     def fetch(self, expression: ibis.Table) -> pa.Table:
-        """See `Engine`."""
         table = self.fetch_table(self._sql(expression))
         return table.cast(_arrow_schema(expression, table.schema))
 
     def batches(self, expression: ibis.Table) -> Iterator[pa.RecordBatch]:
-        """See `Engine`."""
         for batch in self.stream(self._sql(expression)):
             yield batch.cast(_arrow_schema(expression, batch.schema))
 
     def store_table(self, expression: ibis.Table, name: str) -> ibis.Table:
-        """See `Engine`."""
         if loses_row_order(expression):
             expression = expression.order_by([PART, ROW])
         columns = ", ".join(
@@ -139,7 +104,6 @@ class DuckDBBackend(DuckDBSession):
         return self._table(name)
 
     def map_batches(self, expression: ibis.Table, work: Work) -> list[str]:
-        """See `Engine`."""
         if not has_row_order(expression):
             expression = expression.order_by([PART, ROW])
         with contextlib.closing(self.batches(expression)) as batches:
@@ -159,22 +123,31 @@ class DuckDBBackend(DuckDBSession):
     def _new_name(self) -> str:
         return f"table_{next(self._numbers)}"
 
-    def _read_chunk(self, chunk: SourceChunk, on_bad_line: str) -> _Stored:
+    def _file_of(self, chunk: StoredChunk, row: int) -> tuple[int, int]:
+        (file_and_row,) = self._rows(
+            f"""
+            SELECT {PART}, min({ROW}) FROM {chunk.name}
+            GROUP BY 1 HAVING min({ROW}) <= {row} ORDER BY 2 DESC LIMIT 1
+            """
+        )
+        return file_and_row
+
+    def _read_chunk(self, chunk: SourceChunk, on_bad_line: str) -> StoredChunk:
         name = self._new_name()
         if chunk.type == PARQUET:
             return self._read_parquet(chunk, name)
-        return self._read_text(chunk, name, on_bad_line)
-
-    def _read_text(self, chunk: SourceChunk, name: str, on_bad_line: str) -> _Stored:
-        form = text_format(chunk, self._text_columns(chunk))
+        names = self._text_columns(chunk)
         rows = f"{name}_rows"
-        bad = create_table(self.connection, rows, chunk.files, form, self.scratch)
+        bad = create_table(self.connection, rows, chunk, names, self.scratch)
         ((num_rows,),) = self._rows(f"SELECT count(*) FROM {rows}")
         check_bad_lines(bad, num_rows, chunk.files, on_bad_line)
-        columns = [f"{PART}::BIGINT AS {PART}", f"rowid AS {ROW}", *map(identifier, form.columns)]
-        self._create_view(name, columns, rows)
-        header_rows = int(chunk.header and chunk.type == CSV)
-        return _Stored(name, chunk.files, form.columns, bad, header_rows)
+        columns = chunk.columns or (*filter(None, names), *chunk.partitions)
+        expressions = {PART: f"{PART}::BIGINT", ROW: "rowid"}
+        self._create_view(name, columns, expressions | _folder_values(chunk, PART), rows)
+        return _NamedChunk(
+            name=name, files=chunk.files, columns=tuple(columns), num_rows=num_rows,
+            header_rows=int(chunk.header and chunk.type == CSV), bad=bad,
+        )  # fmt: skip
 
     def _text_columns(self, chunk: SourceChunk) -> list[str]:
         if chunk.type == CSV:
@@ -183,13 +156,13 @@ class DuckDBBackend(DuckDBSession):
             self.connection, chunk.files
         )
 
-    def _read_parquet(self, chunk: SourceChunk, name: str) -> _Stored:
+    def _read_parquet(self, chunk: SourceChunk, name: str) -> StoredChunk:
         """Makes a view of the files: they are columnar and compressed as a table would be."""
         paths = [Path(file) for file in chunk.files]
         try:
             source = read_parquet(paths, "file_row_number=true, binary_as_string=true")
             types = self._rows(f"DESCRIBE SELECT * FROM {source}")
-            counts = self._rows(
+            rows = self._rows(
                 f"SELECT num_rows FROM parquet_file_metadata([{', '.join(map(quoted, paths))}])"
             )
         except (duckdb.InvalidInputException, duckdb.IOException) as error:
@@ -203,38 +176,52 @@ class DuckDBBackend(DuckDBSession):
                 f"{chunk.files[0]}: expected the columns {listing(missing)}, got {listing(types)} "
                 f"(the names {listing(_OWN_COLUMNS)} are reserved)"
             )
-        first_rows = itertools.accumulate((count for (count,) in counts), initial=0)
+        first_rows = [*itertools.accumulate((count for (count,) in rows), initial=0)]
         expressions = {
             PART: "file_index::BIGINT",
-            ROW: f"{[*first_rows]}[file_index::BIGINT + 1] + file_row_number",
+            ROW: f"{first_rows}[file_index::BIGINT + 1] + file_row_number",
         }
-        expressions |= {name: identifier(name) for name in types}
         for field in self.store.schema(chunk.files[0]):
             if pa.types.is_null(field.type):
                 expressions[field.name] = "NULL::VARCHAR"
-        for name in set(chunk.partitions) - set(types):
-            expressions[name] = folder_value(partition_values(chunk, name))
-        columns = [f"{expressions[n]} AS {identifier(n)}" for n in (PART, ROW, *wanted)]
-        self._create_view(name, columns, source)
-        return _Stored(name, chunk.files, tuple(wanted))
+        values = _folder_values(chunk, "file_index")
+        expressions |= {name: value for name, value in values.items() if name not in types}
+        self._create_view(name, wanted, expressions, source)
+        return _NamedChunk(
+            name=name, files=chunk.files, columns=tuple(wanted), num_rows=first_rows[-1]
+        )
 
-    def _create_view(self, name: str, columns: Sequence[str], source: str) -> None:
-        self.connection.execute(f"CREATE VIEW {name} AS SELECT {', '.join(columns)} FROM {source}")
+    def _create_view(
+        self, name: str, columns: Sequence[str], expressions: Mapping[str, str], source: str
+    ) -> None:
+        """Makes a view of columns; expressions: SQL of those that the source does not have."""
+        selected = [
+            f"{expressions.get(column, identifier(column))} AS {identifier(column)}"
+            for column in (PART, ROW, *columns)
+        ]
+        self.connection.execute(f"CREATE VIEW {name} AS SELECT {', '.join(selected)} FROM {source}")
 
-    def _joined(self, chunks: Sequence[_Stored]) -> str:
-        """Stores one table with the columns of all chunks."""
+    def _joined(self, chunks: Sequence[StoredChunk]) -> ibis.Table:
+        if len(chunks) == 1:
+            return self._table(chunks[0].name)
         name = self._new_name()
         names = [column for chunk in chunks for column in chunk.columns]
-        check_names(names, listing(chunk.files[0] for chunk in chunks))
-        counts = [self._rows(f"SELECT count(*) FROM {chunk.name}")[0][0] for chunk in chunks]
-        check_equal_rows([(chunk.files[0], n) for chunk, n in zip(chunks, counts, strict=True)])
         columns = [f"t0.{PART}", f"t0.{ROW}", *map(identifier, names)]
         sources = [f"{chunk.name} AS t{i}" for i, chunk in enumerate(chunks)]
         self.connection.execute(
             f"CREATE TABLE {name} AS SELECT {', '.join(columns)} "
             f"FROM {' POSITIONAL JOIN '.join(sources)}"
         )
-        return name
+        return self._table(name)
+
+
+def _folder_values(chunk: SourceChunk, file: str) -> dict[str, str]:
+    """Returns SQL of the columns of `chunk.partitions`; file: that of the number of the file."""
+    expressions = {}
+    for name in chunk.partitions:
+        values = ("NULL" if v is None else quoted(v) for v in partition_values(chunk, name))
+        expressions[name] = f"([{', '.join(values)}]::VARCHAR[])[{file}::BIGINT + 1]"
+    return expressions
 
 
 def _in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

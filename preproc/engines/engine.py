@@ -1,15 +1,19 @@
 """Interface of the engines, which run the same Ibis expressions on DuckDB or Spark."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
 
 import ibis
 import pyarrow as pa
 from ibis.expr import operations as ops
 
 from dataloading.spec.rules import listing
+from preproc.engines.bad_lines import NO_BAD_LINES, BadLines, place
 from preproc.sources.column_chunk import SourceChunk
-from preproc.sources.file_store import FileStore
+from preproc.sources.file_store import LocalStore
+from preproc.sources.header import check_names
 
 # Columns of tables that `Engine.read` returns: number of the part, number of the row among all.
 PART, ROW = "__part", "__row"
@@ -28,7 +32,23 @@ class _PySparkOptions(ibis.config.Config):
 ibis.options.pyspark = _PySparkOptions()
 
 
-class Engine(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class StoredChunk:
+    """Rows of a chunk that an engine has read.
+
+    Attributes:
+        columns: of the rows, in order.
+        header_rows: records of each file that are not rows.
+    """
+
+    files: tuple[str, ...]
+    columns: tuple[str, ...]
+    num_rows: int
+    header_rows: int = 0
+    bad: BadLines = NO_BAD_LINES
+
+
+class Engine:
     """Context manager around tables and the queries on them.
 
     Attributes:
@@ -37,7 +57,10 @@ class Engine(Protocol):
     """
 
     dialect: str
-    store: FileStore
+    store: LocalStore
+
+    def __init__(self):
+        self._chunks: dict[str, Sequence[StoredChunk]] = {}  # by the name of their table
 
     def read(self, chunks: Sequence[SourceChunk], on_bad_line: str = "fail") -> ibis.Table:
         """Returns the rows of files: `__part`, `__row` and the columns of all chunks.
@@ -54,6 +77,18 @@ class Engine(Protocol):
         Raises:
             ValueError: a file cannot be read, or chunks differ in their number of rows.
         """
+        for chunk in chunks:
+            for file in chunk.files:
+                self.store.is_folder(file)  # whether it exists
+        with self.explained_errors():
+            stored = [self._read_chunk(chunk, on_bad_line) for chunk in chunks]
+            if len(stored) > 1:
+                first_files = listing(chunk.files[0] for chunk in stored)
+                check_names([name for chunk in stored for name in chunk.columns], first_files)
+                _check_equal_rows(stored)
+            table = self._joined(stored)
+        self._chunks[table.get_name()] = stored
+        return table
 
     def place(self, table: ibis.Table, row: int, column: str | None = None) -> str:
         """Returns how messages call a row of a table of `read`, by its `__row`: file and row.
@@ -62,18 +97,25 @@ class Engine(Protocol):
             table: of `read`, possibly stored again, or with more columns and fewer rows.
             column: one of its columns, which decides on the file where a table has several chunks.
         """
+        chunks = self._chunks[source_name(table)]
+        chunk = next((c for c in chunks if column in c.columns), chunks[0])
+        file, first_row = self._file_of(chunk, row)
+        return place(chunk.files, file, row - first_row, chunk.bad.first, chunk.header_rows)
 
     def num_skipped(self, table: ibis.Table) -> int:
         """Returns the number of lines that `read` left out of a table."""
+        return sum(chunk.bad.count for chunk in self._chunks[table.get_name()])
 
     def fetch(self, expression: ibis.Table) -> pa.Table:
         """Returns a small result."""
+        raise NotImplementedError
 
     def batches(self, expression: ibis.Table) -> Iterator[pa.RecordBatch]:
         """Yields a result in the order of its `order_by`, or of the stored rows.
 
         Spark: for small or ordered results, such as vocabularies.
         """
+        raise NotImplementedError
 
     def store_table(self, expression: ibis.Table, name: str) -> ibis.Table:
         """Stores a result, which several queries use. `place` knows the rows of a table of `read`
@@ -85,6 +127,7 @@ class Engine(Protocol):
         Args:
             name: for messages; queries use the returned table.
         """
+        raise NotImplementedError
 
     def map_batches(self, expression: ibis.Table, work: Work) -> list[str]:
         """Returns what `work` yields for batches of a result that has `__part` and `__row`.
@@ -93,6 +136,22 @@ class Engine(Protocol):
         process or in tasks of Spark, which may repeat it; a repeated call must give the same
         result.
         """
+        raise NotImplementedError
+
+    def explained_errors(self) -> AbstractContextManager[None]:
+        """Turns errors of the engine into those of Python, in terms of the command line."""
+        raise NotImplementedError
+
+    def _read_chunk(self, chunk: SourceChunk, on_bad_line: str) -> StoredChunk:
+        raise NotImplementedError
+
+    def _joined(self, chunks: Sequence[StoredChunk]) -> ibis.Table:
+        """Returns one table with the columns of all chunks."""
+        raise NotImplementedError
+
+    def _file_of(self, chunk: StoredChunk, row: int) -> tuple[int, int]:
+        """Returns the number of the file that has a row, and the number of its first row."""
+        raise NotImplementedError
 
 
 def fetch_row(engine: Engine, expression: ibis.Table) -> dict[str, Any]:
@@ -135,10 +194,9 @@ def _is_sorted(expression: ibis.Table) -> bool:
     return isinstance(expression.op(), ops.Sort)
 
 
-def check_equal_rows(counts: Sequence[tuple[str, int]]) -> None:
-    """Raises ValueError unless chunks, passed with their first file, have equally many rows."""
-    if len({num_rows for _, num_rows in counts}) > 1:
+def _check_equal_rows(chunks: Sequence[StoredChunk]) -> None:
+    if len({chunk.num_rows for chunk in chunks}) > 1:
         raise ValueError(
             "expected equally many rows in all chunks of a split, got "
-            + listing(f"{file}: {num_rows:,}" for file, num_rows in counts)
+            + listing(f"{chunk.files[0]}: {chunk.num_rows:,}" for chunk in chunks)
         )

@@ -6,7 +6,7 @@ and lines of blanks only, are left out.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -24,7 +24,6 @@ from preproc.engines.bad_lines import (
 )
 from preproc.sources.column_chunk import CSV, SourceChunk
 from preproc.sources.duckdb_files import BLANKS, quoted, read_csv
-from preproc.sources.part_files import partition_values
 
 _LINE_BREAKS = "Invalid Input Error: The CSV Parser state machine reached an invalid state"
 _COLUMNS = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
@@ -35,50 +34,14 @@ _READER = f"store_rejects=true, max_line_size={_LONGEST_LINE}, buffer_size={_LON
 _NO_DELIMITER = "\x01"
 
 
-@dataclass(frozen=True)
-class TextFormat:
-    """Format of text files.
+def stored_columns(chunk: SourceChunk, names: Sequence[str]) -> list[str]:
+    """Returns the columns to read of text files, without those that the names of folders have.
 
-    Attributes:
-        type: `csv` or `json`.
+    Args:
         names: all columns of CSV files in order, empty for those without a name; the keys of JSON.
-        columns: those that are read.
-        header, delimiter, quoting: of `SourceChunk`.
-        folder_values: columns whose values are those of the files' folders.
     """
-
-    type: str
-    names: tuple[str, ...]
-    columns: tuple[str, ...]
-    header: bool = True
-    delimiter: str = ","
-    quoting: bool = True
-    folder_values: tuple[tuple[str, tuple[str | None, ...]], ...] = ()
-
-    def of_split(self, file: int, is_start: bool) -> "TextFormat":
-        """Returns the format of a split of one file, which has a header at its start."""
-        values = tuple((name, values[file : file + 1]) for name, values in self.folder_values)
-        return replace(self, header=self.header and is_start, folder_values=values)
-
-
-def text_format(chunk: SourceChunk, names: Sequence[str]) -> TextFormat:
-    """Returns the format of a chunk; names: see `TextFormat`."""
-    known = [name for name in names if name]
-    return TextFormat(
-        chunk.type,
-        tuple(names),
-        chunk.columns or (*known, *chunk.partitions),
-        chunk.header,
-        chunk.delimiter,
-        chunk.quoting,
-        tuple((name, tuple(partition_values(chunk, name))) for name in chunk.partitions),
-    )
-
-
-def folder_value(values: Sequence[str | None]) -> str:
-    """Returns SQL of a column with one value per file."""
-    listed = ", ".join("NULL" if value is None else quoted(value) for value in values)
-    return f"([{listed}]::VARCHAR[])[file_index::BIGINT + 1]"
+    wanted = chunk.columns or [name for name in names if name]
+    return [name for name in wanted if name not in chunk.partitions]
 
 
 def identifier(name: str) -> str:
@@ -89,14 +52,14 @@ def identifier(name: str) -> str:
 def create_table(
     connection: duckdb.DuckDBPyConnection,
     table: str,
-    files: Sequence[str],
-    form: TextFormat,
+    chunk: SourceChunk,
+    names: Sequence[str],
     scratch: Path,
 ) -> BadLines:
-    """Stores the rows of files in order: `__part`, the number of the file, and columns of text.
+    """Stores the rows of text files: `__part`, the number of the file, and `stored_columns`.
 
     Args:
-        table: name of the table.
+        names: see `stored_columns`.
         scratch: folder for copies of files whose lines end in different ways.
 
     Returns:
@@ -105,14 +68,15 @@ def create_table(
     Raises:
         ValueError: a file is cut or damaged.
     """
+    files = chunk.files
     for file in files:
         if file.endswith((".gz", ".zst")):  # DuckDB takes a cut file for a whole one
             for _ in text_blocks(file):
                 pass
-    create = _create_csv if form.type == CSV else _create_json
+    create = _create_csv if chunk.type == CSV else _create_json
     error = None
     try:
-        bad = create(connection, table, files, form)
+        bad = create(connection, table, chunk, names)
         suspects = {line.file for line in bad.first}
     except duckdb.InvalidInputException as raised:
         if _LINE_BREAKS not in str(raised):
@@ -123,8 +87,8 @@ def create_table(
         for i, copy in copies.items():
             copy_with_line_feeds(files[i], str(copy))
         connection.execute(f"DROP TABLE IF EXISTS {identifier(table)}")
-        plain = [str(copies.get(i, file)) for i, file in enumerate(files)]
-        bad = create(connection, table, plain, form)
+        plain = tuple(str(copies.get(i, file)) for i, file in enumerate(files))
+        bad = create(connection, table, replace(chunk, files=plain), names)
         for copy in copies.values():
             copy.unlink()
     elif error is not None:
@@ -149,40 +113,40 @@ def json_keys(connection: duckdb.DuckDBPyConnection, files: Sequence[str]) -> li
     return list(keys)
 
 
-def _create_csv(connection, table: str, files: Sequence[str], form: TextFormat) -> BadLines:
+def _create_csv(connection, table: str, chunk: SourceChunk, names: Sequence[str]) -> BadLines:
     # Columns of the files could be called like DuckDB's own `file_index`.
-    fields = {name: f"c{i}" for i, name in enumerate(form.names)}
-    types = ", ".join(f"c{i}: 'VARCHAR'" for i in range(len(form.names)))
-    quote = '"' if form.quoting else ""
+    fields = {name: f"c{i}" for i, name in enumerate(names)}
+    types = ", ".join(f"c{i}: 'VARCHAR'" for i in range(len(names)))
+    quote = '"' if chunk.quoting else ""
     source = read_csv(
-        [Path(file) for file in files],
-        f"header={form.header}, delim={quoted(form.delimiter)}, quote='{quote}', "
+        [Path(file) for file in chunk.files],
+        f"header={chunk.header}, delim={quoted(chunk.delimiter)}, quote='{quote}', "
         f"escape='{quote}', columns={{{types}}}, auto_detect=false, strict_mode=true, "
         f"allow_quoted_nulls=false, {_READER}",
     )
     where = ""
-    if len(form.names) == 1:  # an empty line would be a missing value
+    if len(names) == 1:  # an empty line would be a missing value
         where = f"WHERE c0 = '' OR trim(c0, {BLANKS}) <> ''"
-    elif form.delimiter == "\t":
-        where = f"WHERE coalesce({', '.join(f'c{i}' for i in range(len(form.names)))}) IS NOT NULL"
-    columns = _selected(fields, files, form)
+    elif chunk.delimiter == "\t":
+        where = f"WHERE coalesce({', '.join(f'c{i}' for i in range(len(names)))}) IS NOT NULL"
+    columns = _selected(fields, chunk, names)
     connection.execute(
         f"CREATE TABLE {identifier(table)} AS SELECT {columns} FROM {source} {where}"
     )
-    return _rejects(connection, files, form)
+    return _rejects(connection, chunk, names)
 
 
-def _selected(expressions: dict[str, str], files: Sequence[str], form: TextFormat) -> str:
+def _selected(expressions: dict[str, str], chunk: SourceChunk, names: Sequence[str]) -> str:
     """Returns what a table selects of files; expressions: SQL of each of their columns."""
-    expressions |= {name: folder_value(values) for name, values in form.folder_values}
-    columns = [f"{expressions[name]} AS {identifier(name)}" for name in form.columns]
+    stored = stored_columns(chunk, names)
+    columns = [f"{expressions[name]} AS {identifier(name)}" for name in stored]
     # In memory, values are not compressed.
-    kind = "UTINYINT" if len(files) <= 256 else "UINTEGER"
+    kind = "UTINYINT" if len(chunk.files) <= 256 else "UINTEGER"
     return ", ".join([f"file_index::{kind} AS __part", *columns])
 
 
-def _rejects(connection, files: Sequence[str], form: TextFormat) -> BadLines:
-    listed = ", ".join(map(quoted, files))
+def _rejects(connection, chunk: SourceChunk, names: Sequence[str]) -> BadLines:
+    listed = ", ".join(map(quoted, chunk.files))
     # Lines of blanks, which have another number of fields than rows.
     is_blank = f"trim(csv_line, {BLANKS}) = '' AND error_type <> 'INVALID ENCODING'"
     rows = connection.execute(
@@ -199,24 +163,24 @@ def _rejects(connection, files: Sequence[str], form: TextFormat) -> BadLines:
     bad = [
         BadLine(
             file,
-            line_at(files[file], position) if i == 0 else 0,
+            line_at(chunk.files[file], position) if i == 0 else 0,
             record,
-            _rule(form, kind, message, text or ""),
+            _rule(chunk.delimiter, names, kind, message, text or ""),
         )
         for i, (file, record, position, kind, message, text, _) in enumerate(rows)
     ]
     return BadLines(rows[0][-1] if rows else 0, tuple(bad))
 
 
-def _rule(form: TextFormat, kind: str, message: str, text: str) -> str:
+def _rule(delimiter: str, names: Sequence[str], kind: str, message: str, text: str) -> str:
     shown = f"{text.lstrip():.100}".rstrip("\r\n")
     if counts := _COLUMNS.search(message):
         remedy = "complete the row"
         if int(counts[2]) > int(counts[1]):
-            remedy = f"put a field with {form.delimiter!r} in it between quotation marks"
+            remedy = f"put a field with {delimiter!r} in it between quotation marks"
         return (
-            f"expected {counts[1]} fields ({listing(name or '?' for name in form.names)}) between "
-            f"{form.delimiter!r}, got {counts[2]}: {shown!r}: {remedy}"
+            f"expected {counts[1]} fields ({listing(name or '?' for name in names)}) between "
+            f"{delimiter!r}, got {counts[2]}: {shown!r}: {remedy}"
         )
     if kind == "INVALID ENCODING":
         return (
@@ -241,22 +205,22 @@ def _json_lines(files: Sequence[str]) -> str:
     )
 
 
-def _create_json(connection, table: str, files: Sequence[str], form: TextFormat) -> BadLines:
-    paths = [quoted("/" + key.replace("~", "~0").replace("/", "~1")) for key in form.names]
-    columns = {name: f"fields[{i + 1}]" for i, name in enumerate(form.names)}
+def _create_json(connection, table: str, chunk: SourceChunk, names: Sequence[str]) -> BadLines:
+    paths = [quoted("/" + key.replace("~", "~0").replace("/", "~1")) for key in names]
+    columns = {name: f"fields[{i + 1}]" for i, name in enumerate(names)}
     target = identifier(table)
     connection.execute(
         f"""
-        CREATE TABLE {target} AS SELECT {_selected(columns, files, form)},
+        CREATE TABLE {target} AS SELECT {_selected(columns, chunk, names)},
             CASE WHEN fields IS NULL THEN line END AS __bad
         FROM (
             SELECT file_index, line, CASE WHEN starts_with(ltrim(line, ' \t'), '{{')
                 THEN TRY(json_extract_string(line, [{", ".join(paths)}]::VARCHAR[])) END AS fields
-            FROM {_json_lines(files)} WHERE trim(line, {BLANKS}) <> ''
+            FROM {_json_lines(chunk.files)} WHERE trim(line, {BLANKS}) <> ''
         )
         """
     )
-    rejects = _rejects(connection, files, form)
+    rejects = _rejects(connection, chunk, names)
     rows = connection.execute(
         f"""
         SELECT __part, rowid - (SELECT min(rowid) FROM {target} AS t WHERE t.__part = b.__part),
@@ -281,6 +245,6 @@ def _create_json(connection, table: str, files: Sequence[str], form: TextFormat)
         for file, row, text, _ in rows
     ]
     first, *rest = sorted([*rejects.first, *bad], key=lambda line: (line.file, line.record))
-    line = first.line or line_of_record(files[first.file], first.record)
+    line = first.line or line_of_record(chunk.files[first.file], first.record)
     first = first._replace(line=line)
     return BadLines(rejects.count + rows[0][-1], (first, *rest))

@@ -7,6 +7,7 @@ them, reads remote ones, and runs the queries.
 import bisect
 import functools
 import itertools
+import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -21,14 +22,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from dataloading.spec.rules import listing
-from preproc.engines.bad_lines import place
 from preproc.engines.engine import (
     BATCH_ROWS,
     PART,
     ROW,
+    Engine,
     Work,
-    check_equal_rows,
     has_row_order,
     has_whole_parts,
     loses_row_order,
@@ -45,12 +44,11 @@ from preproc.engines.spark.source_parts import (
 )
 from preproc.engines.spark.staged_rows import REPORT, FileSplit, MapRows, StageResult
 from preproc.sources.column_chunk import SourceChunk
-from preproc.sources.header import check_names
 
 _SPLIT_BYTES = 32 << 20
 
 
-class SparkBackend(Session):
+class SparkBackend(Session, Engine):
     """See `engine.Engine`.
 
     Args:
@@ -75,48 +73,21 @@ class SparkBackend(Session):
         super().__init__(options, scratch, f"preparation in {staging}", staging, more)
         self._staging = staging.absolute()
         self._names = (f"table_{number}" for number in itertools.count())
-        self._chunks: dict[str, list[StagedChunk]] = {}
+        Engine.__init__(self)
 
     @functools.cached_property
     def store(self) -> HadoopStore:
         """The file systems that Spark knows."""
         return HadoopStore(self._spark)
 
-    def read(self, chunks: Sequence[SourceChunk], on_bad_line: str = "fail") -> ibis.Table:
-        """See `Engine`."""
-        with self.explained_errors():
-            staged = [
-                stage_chunk(
-                    self._spark, self.store, self.token, self._new_folder(), chunk, on_bad_line
-                )
-                for chunk in chunks
-            ]
-            tables = [self._read_table(chunk) for chunk in staged]
-            table = tables[0] if len(chunks) == 1 else self._joined(tables, staged)
-        self._chunks[table.get_name()] = staged
-        return table
-
-    def place(self, table: ibis.Table, row: int, column: str | None = None) -> str:
-        """See `Engine`."""
-        chunks = self._chunks[source_name(table)]
-        chunk = next((c for c in chunks if column in c.columns), chunks[0])
-        file = chunk.part_files[bisect.bisect(chunk.first_rows, row) - 1]
-        first = chunk.first_rows[chunk.part_files.index(file)]
-        return place(chunk.files, file, row - first, chunk.bad.first, chunk.header_rows)
-
-    def num_skipped(self, table: ibis.Table) -> int:
-        """See `Engine`."""
-        return sum(chunk.bad.count for chunk in self._chunks[table.get_name()])
-
     def fetch(self, expression: ibis.Table) -> pa.Table:
-        """See `Engine`."""
         batches = list(self.batches(expression))
         with self.explained_errors():
             schema = to_arrow_schema(self._query(expression).schema)
         return pa.Table.from_batches([batch.cast(schema) for batch in batches], schema)
 
     def batches(self, expression: ibis.Table) -> Iterator[pa.RecordBatch]:
-        """See `Engine`; the result passes through files, because Spark has no ordered stream."""
+        """See `Engine`: the result passes through files, because Spark has no ordered stream."""
         if has_row_order(expression) and ROW in expression.columns:
             expression = expression.order_by(ROW)
         with self.explained_errors():
@@ -132,7 +103,6 @@ class SparkBackend(Session):
             shutil.rmtree(folder, ignore_errors=True)
 
     def store_table(self, expression: ibis.Table, name: str) -> ibis.Table:
-        """See `Engine`."""
         with self.explained_errors():
             frame = self._query(expression)
             if loses_row_order(expression):
@@ -142,7 +112,6 @@ class SparkBackend(Session):
         return table
 
     def map_batches(self, expression: ibis.Table, work: Work) -> list[str]:
-        """See `Engine`."""
         with self.explained_errors():
             frame = self._query(expression)
             if not has_row_order(expression):
@@ -161,6 +130,14 @@ class SparkBackend(Session):
                 for name, kind in kinds.items()
             )
         ).toDF(*kinds)
+
+    def _read_chunk(self, chunk: SourceChunk, on_bad_line: str) -> StagedChunk:
+        folder = self._new_folder()
+        return stage_chunk(self._spark, self.store, self.token, folder, chunk, on_bad_line)
+
+    def _file_of(self, chunk: StagedChunk, row: int) -> tuple[int, int]:
+        file = chunk.part_files[bisect.bisect(chunk.first_rows, row) - 1]
+        return file, chunk.first_rows[chunk.part_files.index(file)]
 
     def _new_folder(self) -> Path:
         folder = self._staging / next(self._names)
@@ -189,15 +166,18 @@ class SparkBackend(Session):
 
     def _read_table(self, chunk: StagedChunk) -> ibis.Table:
         """Returns the table of a chunk: a part has its number in its name, a row in its file."""
-        first_rows = F.split(F.lit(",".join(map(str, chunk.first_rows))), ",")
         part = F.expr("CAST(substr(_metadata.file_name, 6, 8) AS BIGINT)")
-        first_row = F.element_at(first_rows.cast("array<bigint>"), (part + 1).cast("int"))
-        frame = self._parts(
-            chunk.folder,
-            chunk.schema,
-            part.alias(PART),
-            (first_row + F.col("_metadata.row_index")).alias(ROW),
-        )
+
+        def by_part(values: Sequence, kind: str) -> Column:
+            listed = F.from_json(F.lit(json.dumps(values)), f"array<{kind}>")
+            return F.element_at(listed, (part + 1).cast("int"))
+
+        row = by_part(chunk.first_rows, "bigint") + F.col("_metadata.row_index")
+        added = {PART: part, ROW: row}
+        for name, values in chunk.folder_values.items():
+            added[name] = by_part([values[file] for file in chunk.part_files], "string")
+        more = (expression.alias(name) for name, expression in added.items())
+        frame = self._parts(chunk.folder, chunk.schema, *more)
         columns = (PART, ROW, *chunk.columns)
         return self._table(chunk.folder.name, frame.select(*map(column, columns)))
 
@@ -215,11 +195,11 @@ class SparkBackend(Session):
         types = {f.name: PySparkType.from_string(f.dataType.simpleString()) for f in frame.schema}
         return ibis.table(types, name=name)
 
-    def _joined(self, tables: Sequence[ibis.Table], chunks: Sequence[StagedChunk]) -> ibis.Table:
-        """Stores one table with the columns of all chunks."""
+    def _joined(self, chunks: Sequence[StagedChunk]) -> ibis.Table:
+        tables = [self._read_table(chunk) for chunk in chunks]
+        if len(tables) == 1:
+            return tables[0]
         names = [name for chunk in chunks for name in chunk.columns]
-        check_names(names, listing(chunk.files[0] for chunk in chunks))
-        check_equal_rows([(chunk.files[0], chunk.num_rows) for chunk in chunks])
         first, *others = (self._spark.table(table.get_name()) for table in tables)
         for other in others:
             first = first.join(other.drop(PART), ROW)

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from preproc.engines.bad_lines import (
     check_bad_lines,
     text_blocks,
 )
+from preproc.engines.engine import StoredChunk
 from preproc.engines.spark.hadoop_store import HadoopStore, is_uri, spark_path
 from preproc.engines.spark.staged_rows import (
     REPORT,
@@ -32,7 +33,7 @@ from preproc.engines.spark.staged_rows import (
     split_from_json,
 )
 from preproc.engines.spark.tasks import RunToken
-from preproc.engines.text_tables import text_format
+from preproc.engines.text_tables import stored_columns
 from preproc.sources.column_chunk import CSV, PARQUET, SourceChunk
 from preproc.sources.header import check_names
 from preproc.sources.part_files import csv_columns, partition_values
@@ -42,26 +43,22 @@ _UNDIVIDED = 1 << 50
 _SPLIT_SETTINGS = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
 
 
-@dataclass(frozen=True)
-class StagedChunk:
+@dataclass(frozen=True, kw_only=True)
+class StagedChunk(StoredChunk):
     """Rows of a chunk in parts, and where they come from.
 
     Attributes:
         schema: names and types of the columns of the parts, in order.
         part_files: number of the source file of each part.
         first_rows: number of the first row of each part.
-        header_rows: records of each file that are not rows.
+        folder_values: column that the parts do not have -> its value in each file.
     """
 
-    files: tuple[str, ...]
-    columns: tuple[str, ...]
     folder: Path
     schema: StructType
     part_files: tuple[int, ...]
     first_rows: tuple[int, ...]
-    num_rows: int
-    header_rows: int = 0
-    bad: BadLines = NO_BAD_LINES
+    folder_values: Mapping[str, Sequence[str | None]]
 
 
 def column(name: str) -> str:
@@ -91,29 +88,27 @@ def stage_chunk(
     on_bad_line: str,
 ) -> StagedChunk:
     """Writes the rows of a chunk as parts; see `Engine.read`."""
-    for file in chunk.files:
-        store.is_folder(file)  # whether it exists
-    if chunk.type == PARQUET:
-        columns, schema, splits = _stage_parquet(session, store, token, folder, chunk)
-        bad = NO_BAD_LINES
-    else:
-        columns, schema, splits = _stage_text(session, store, token, folder, chunk)
-        bad = _bad_lines(splits)
+    is_text = chunk.type != PARQUET
+    stage = _stage_text if is_text else _stage_parquet
+    schema, splits = stage(session, store, token, folder, chunk)
+    bad = _bad_lines(splits) if is_text else NO_BAD_LINES
     num_rows = sum(split.num_rows for split in splits)
     check_bad_lines(bad, num_rows, chunk.files, on_bad_line)
     number_parts(folder, splits)
     parts = [(split.file, part.num_rows) for split in splits for part in split.parts]
     first_rows = itertools.accumulate((size for _, size in parts), initial=0)
+    added = [name for name in chunk.partitions if name not in schema.names]
     return StagedChunk(
-        chunk.files,
-        columns,
-        folder,
-        schema,
-        tuple(file for file, _ in parts),
-        tuple(first_rows)[:-1],
-        num_rows,
-        int(chunk.header and chunk.type == CSV),
-        bad,
+        files=chunk.files,
+        columns=chunk.columns or (*schema.names, *added),
+        num_rows=num_rows,
+        header_rows=int(chunk.header and chunk.type == CSV),
+        bad=bad,
+        folder=folder,
+        schema=schema,
+        part_files=tuple(file for file, _ in parts),
+        first_rows=tuple(first_rows)[:-1],
+        folder_values={name: partition_values(chunk, name) for name in added},
     )
 
 
@@ -133,7 +128,7 @@ def _bad_lines(splits: Sequence[FileSplit]) -> BadLines:
 
 def _stage_text(
     session: SparkSession, store: HadoopStore, token: RunToken, folder: Path, chunk: SourceChunk
-) -> tuple[tuple[str, ...], StructType, list[FileSplit]]:
+) -> tuple[StructType, list[FileSplit]]:
     zstd = tuple(number for number, file in enumerate(chunk.files) if file.endswith(".zst"))
     for number in zstd:
         if is_uri(chunk.files[number]):
@@ -147,9 +142,9 @@ def _stage_text(
     else:
         wanted = [name for name in chunk.columns or () if name not in chunk.partitions]
         names = wanted or _json_keys(session, chunk, others)
-    form = text_format(chunk, names)
-    check_names(list(form.columns), chunk.files[0])
-    task = StageText(chunk.files, folder, form, token)
+    stored = stored_columns(chunk, names)
+    check_names([*stored, *chunk.partitions], chunk.files[0])
+    task = StageText(chunk, tuple(names), folder, token)
     try:
         splits = collect_splits(_lines(session, others), task) if others else []
     except Py4JJavaError as error:
@@ -161,8 +156,8 @@ def _stage_text(
         work = functools.partial(task.whole_files, zstd)
         frame = session.range(0, len(zstd), 1, len(zstd))
         splits += collect_splits(frame, work)
-    schema = StructType([StructField(name, StringType()) for name in form.columns])
-    return form.columns, schema, sorted(splits, key=lambda split: split[:2])
+    schema = StructType([StructField(name, StringType()) for name in stored])
+    return schema, sorted(splits, key=lambda split: split[:2])
 
 
 def _check_compressed(files: Sequence[str]) -> None:
@@ -185,7 +180,7 @@ def _close_fields(
         for part in split.parts if split.file in again else ():
             (task.folder / part.name).unlink()
     with _undivided_files(session):
-        frame = _lines(session, [task.files[number] for number in sorted(again)])
+        frame = _lines(session, [task.chunk.files[number] for number in sorted(again)])
         whole = collect_splits(frame, task)
     return [split for split in splits if split.file not in again] + whole
 
@@ -211,7 +206,7 @@ def _json_keys(session: SparkSession, chunk: SourceChunk, files: Sequence[str]) 
 
 def _stage_parquet(
     session: SparkSession, store: HadoopStore, token: RunToken, folder: Path, chunk: SourceChunk
-) -> tuple[tuple[str, ...], StructType, list[FileSplit]]:
+) -> tuple[StructType, list[FileSplit]]:
     reader = session.read.option("recursiveFileLookup", "true")
     frame = reader.parquet(*map(spark_path, chunk.files))
     known = {field.name: field for field in frame.schema.fields}
@@ -222,7 +217,6 @@ def _stage_parquet(
             f"{chunk.files[0]}: expected the columns {listing(missing)}, got {listing(known)}"
         )
     stored = [name for name in wanted if name in known]
-    added = [name for name in wanted if name not in known]
     # Spark takes a column that has only missing values for the type that stores them.
     empty = {f.name for f in store.schema(chunk.files[0]) if pa.types.is_null(f.type)}
     expressions = [
@@ -231,11 +225,9 @@ def _stage_parquet(
     plain = frame.select(
         *_places(), *(expression.alias(f"c{i}") for i, expression in enumerate(expressions))
     )
-    values = tuple(tuple(partition_values(chunk, name)) for name in added)
-    splits = collect_splits(plain, StageRows(chunk.files, folder, values, token))
-    types = [field.dataType for field in plain.schema.fields[2:]] + [StringType()] * len(added)
-    fields = [StructField(*field) for field in zip(stored + added, types, strict=True)]
-    return tuple(wanted), StructType(fields), splits
+    splits = collect_splits(plain, StageRows(chunk.files, folder, token))
+    types = [field.dataType for field in plain.schema.fields[2:]]
+    return StructType([StructField(*field) for field in zip(stored, types, strict=True)]), splits
 
 
 def _lines(session: SparkSession, files: Sequence[str]) -> DataFrame:

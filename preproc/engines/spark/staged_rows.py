@@ -11,7 +11,7 @@ import re
 import secrets
 import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 
 from preproc.engines.bad_lines import NO_BAD_LINES, BadLine, BadLines, text_blocks
 from preproc.engines.spark.tasks import RunToken, local_folder, numbers, record_batch, runs
-from preproc.engines.text_tables import TextFormat, create_table, identifier
-from preproc.sources.column_chunk import CSV
+from preproc.engines.text_tables import create_table, identifier, stored_columns
+from preproc.sources.column_chunk import CSV, SourceChunk
 
 _PART_ROWS = 1 << 18
 _BATCH_ROWS = 1 << 16
@@ -91,18 +91,18 @@ class StageText:
     The lines are parsed as on one machine, by `text_tables`.
 
     Attributes:
-        files: all files of the table.
+        names: see `text_tables.stored_columns`.
         folder: of the parts, which all workers see.
     """
 
-    files: tuple[str, ...]
+    chunk: SourceChunk
+    names: tuple[str, ...]
     folder: Path
-    form: TextFormat
     token: RunToken
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         self.token.check()
-        numbered = _numbered(self.files, batches)
+        numbered = _numbered(self.chunk.files, batches)
         for file, file_batches in runs(numbered, "file"):
             for start, lines in runs(file_batches, "start"):
                 yield _report(self._split(file, start, (batch["value"] for batch in lines)))
@@ -114,16 +114,18 @@ class StageText:
         self.token.check()
         for place in numbers(batches):
             file = files[place]
-            yield _report(self._split(file, 0, text_blocks(self.files[file])))
+            yield _report(self._split(file, 0, text_blocks(self.chunk.files[file])))
 
     def _split(self, file: int, start: int, text: Iterator[pa.Array | bytes]) -> FileSplit:
         with local_folder() as name, contextlib.closing(_connect(name)) as connection:
             path = Path(name, "split.csv")
-            num_lines, is_open = _write_text(path, text, self.form)
-            form = self.form.of_split(file, start == 0)
-            bad = create_table(connection, "rows", [str(path)], form, Path(name))
-            columns = [f"{identifier(c)} AS c{i}" for i, c in enumerate(form.columns)]
-            rows = connection.sql(f"SELECT {', '.join(columns)} FROM rows")
+            num_lines, is_open = _write_text(path, text, self.chunk)
+            has_header = self.chunk.header and not start
+            chunk = replace(self.chunk, files=(str(path),), header=has_header)
+            bad = create_table(connection, "rows", chunk, self.names, Path(name))
+            stored = enumerate(stored_columns(chunk, self.names))
+            columns = ", ".join(f"{identifier(column)} AS c{i}" for i, column in stored)
+            rows = connection.sql(f"SELECT {columns} FROM rows")
             parts = write_parts(self.folder, rows.to_arrow_reader(_BATCH_ROWS))
         bad = bad._replace(first=tuple(line._replace(file=file) for line in bad.first))
         return FileSplit(file, start, tuple(parts), num_lines, bad, is_open)
@@ -131,23 +133,17 @@ class StageText:
 
 @dataclass(frozen=True)
 class StageRows:
-    """Task: rows of Parquet files after the columns `path` and `start` -> parts, as `StageText`.
-
-    Attributes:
-        folder_values: for each column that is added at the end, its value in each file.
-    """
+    """Task: rows of Parquet files after the columns `path` and `start` -> parts, as `StageText`."""
 
     files: tuple[str, ...]
     folder: Path
-    folder_values: tuple[tuple[str | None, ...], ...]
     token: RunToken
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         self.token.check()
         for file, file_batches in runs(_numbered(self.files, batches), "file"):
-            values = [of_files[file] for of_files in self.folder_values]
             for start, rows in runs(file_batches, "start"):
-                plain = (_with_values(batch, values) for batch in rows)
+                plain = (batch.select(range(2, batch.num_columns)) for batch in rows)
                 yield _report(FileSplit(file, start, tuple(write_parts(self.folder, plain))))
 
 
@@ -214,13 +210,6 @@ def _write(folder: Path, batches: list[pa.RecordBatch]) -> PartFile:
     return PartFile(new.name, table.num_rows)
 
 
-def _with_values(batch: pa.RecordBatch, values: Sequence[str | None]) -> pa.RecordBatch:
-    """Returns the rows without the columns `file` and `start`, with constant columns at the end."""
-    columns = batch.columns[2:]
-    columns += [pa.array([value] * batch.num_rows, pa.string()) for value in values]
-    return pa.RecordBatch.from_arrays(columns, [f"c{i}" for i in range(len(columns))])
-
-
 def _numbered(files: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yields batches with the number of the file, `file`, in place of the column `path`."""
     numbers = FileNumbers(files)
@@ -234,7 +223,7 @@ def _numbered(files: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterat
         yield pa.RecordBatch.from_arrays(columns, ["file", *batch.schema.names[1:]])
 
 
-def _write_text(path: Path, text: Iterator[Any], form: TextFormat) -> tuple[int, bool]:
+def _write_text(path: Path, text: Iterator[Any], chunk: SourceChunk) -> tuple[int, bool]:
     """Writes lines or blocks of bytes; returns the number of lines, and if a quote may be open."""
     num_lines, is_open = 0, False
     with open(path, "wb") as file:
@@ -243,7 +232,7 @@ def _write_text(path: Path, text: Iterator[Any], form: TextFormat) -> tuple[int,
                 file.write(block)
                 continue
             num_lines += len(block)
-            if form.type == CSV and form.quoting:
+            if chunk.type == CSV and chunk.quoting:
                 odd = pc.bit_wise_and(pc.count_substring(block.cast(pa.binary()), b'"'), 1)
                 is_open = is_open or bool(pc.any(pc.equal(odd, 1)).as_py())
             file.write(_joined(block))

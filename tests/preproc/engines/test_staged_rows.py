@@ -8,7 +8,7 @@ import pytest
 
 from preproc.engines.spark.staged_rows import StageResult, StageRows, StageText, split_from_json
 from preproc.engines.spark.tasks import RunToken, record_batch
-from preproc.engines.text_tables import TextFormat, text_format
+from preproc.sources.column_chunk import SourceChunk
 from preproc.sources.part_files import csv_columns, find_table
 from tests.preproc.engines import text_cases
 from tests.preproc.engines.tables import write
@@ -62,7 +62,7 @@ def rows_of(folder, splits):
 
 def csv_task(path, folder, token):
     chunk = find_table(path)
-    return StageText(chunk.files, folder, text_format(chunk, csv_columns(chunk)), token)
+    return StageText(chunk, tuple(csv_columns(chunk)), folder, token)
 
 
 @pytest.mark.parametrize("name", text_cases.CSV)
@@ -93,8 +93,7 @@ def test_json(name, tmp_path, folder, token):
         ("a",),
         0,
     )
-    form = TextFormat("json", names, names)
-    task = StageText(("/t.json",), folder, form, token)
+    task = StageText(SourceChunk("json", ("/t.json",)), tuple(names), folder, token)
     splits = splits_of(task([batch("/t.json", 0, lines_of(content))] if content else []))
     if name in text_cases.JSON:
         assert rows_of(folder, splits) == expected
@@ -120,7 +119,7 @@ def test_splits(tmp_path, folder, token):
     assert [split[:2] for split in splits] == [(0, 0), (0, 6), (1, 0)]
     assert [split.num_lines for split in splits] == [3, 1, 3]
     assert [split.is_open for split in splits] == [False, False, True]
-    assert rows_of(folder, splits) == [("1", "1"), ("2", "1"), ("3", "1"), ("5", "2")]
+    assert rows_of(folder, splits) == [("1",), ("2",), ("3",), ("5",)]
 
 
 def test_repeated_task(tmp_path, folder, token):
@@ -147,12 +146,12 @@ def test_whole_files(tmp_path, folder, token):
 
 
 def test_parquet_rows(folder, token):
-    task = StageRows(("hdfs://name/a b", "hdfs://name/c"), folder, (("x", None),), token)
+    task = StageRows(("hdfs://name/a b", "hdfs://name/c"), folder, token)
     columns = [["hdfs://name:1/a%20b", "hdfs://name:1/c"], [0, 0], [[1], []]]
     rows = pa.RecordBatch.from_arrays([pa.array(c) for c in columns], ["path", "start", "c0"])
     splits = splits_of(task([rows]))
     assert [split.file for split in splits] == [0, 1]
-    assert rows_of(folder, splits) == [([1], "x"), ([], None)]
+    assert rows_of(folder, splits) == [([1],), ([],)]
 
 
 def test_results(folder, token):
