@@ -1,7 +1,7 @@
 """Fits an encoder to the training rows: Ibis expressions on the different values of each column."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import ibis
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from preproc.encoding.encoder import Encoder
-from preproc.encoding.encodings import FeatureEncoding, HashBuckets, Identity, Label, smallest_dtype
+from preproc.encoding.encodings import FeatureEncoding, HashBuckets, Label
 from preproc.encoding.numbers import MEAN, Bins, Number
 from preproc.encoding.profile import MAX_VALUES, ColumnProfile
 from preproc.encoding.vocabulary import Vocabulary
@@ -30,7 +30,6 @@ from preproc.fitting.transformation import (
     scale_of,
 )  # fmt: skip
 
-NUMBER, VOCABULARY, HASH, IDENTITY, LABEL = "number", "vocabulary", "hash", "identity", "label"
 _NUM_QUANTILES = 1000
 _NUM_BINS = 64
 _MOST_FREQUENT = 20
@@ -40,34 +39,43 @@ _MANY_SINGLE = 0.1  # from this share of values that occur once on, new values a
 
 
 @dataclass(frozen=True)
-class FeatureRequest:
-    """Encoding that a feature shall get.
+class NumberRequest:
+    """Number to fit, of the column of its name.
 
     Attributes:
-        name, column: of the feature and of its source.
-        kind: `NUMBER`, `VOCABULARY`, `HASH`, `IDENTITY` or `LABEL`.
-        dtype: stored dtype; None: the smallest that holds the ids.
+        dtype: stored dtype; of `BINS`, the smallest that holds the ids.
         hotness: values per row.
-        transformation: of numbers, one of `TRANSFORMATIONS`.
+        transformation: one of `TRANSFORMATIONS`.
         fill: replaces missing numbers: `MEAN` or a number; None: they are errors. The mean is the
             median where `AUTO` chooses another transformation than `STANDARDIZE`.
-        indicator: whether a number with missing values in train gets an indicator.
-        threshold: occurrences that a value needs for an id; None: `automatic_threshold`.
-        size: number of buckets, or the cardinality of plain ids.
-        label: encoding of a label; None: 0 and 1.
+        indicator: name of the feature that marks missing values, if train has some.
     """
 
     name: str
-    column: str
-    kind: str
-    dtype: str | None = None
-    hotness: int = 1
-    transformation: str = AUTO
-    fill: str | float | None = None
-    indicator: bool = False
-    threshold: int | None = None
-    size: int = 0
-    label: Label | None = None
+    dtype: str
+    hotness: int
+    transformation: str
+    fill: str | float | None
+    indicator: str | None
+
+
+@dataclass(frozen=True)
+class VocabularyRequest:
+    """Vocabulary to fit, of the column of its name.
+
+    Attributes:
+        dtype: stored dtype; empty: the smallest that holds the ids.
+        hotness: values per row.
+        threshold: occurrences that a value needs for an id; None: `automatic_threshold`.
+    """
+
+    name: str
+    dtype: str
+    hotness: int
+    threshold: int | None
+
+
+Request = NumberRequest | VocabularyRequest | FeatureEncoding
 
 
 @dataclass
@@ -89,41 +97,53 @@ class Fit:
     profiles: dict[str, ColumnProfile] = field(default_factory=dict)
     scales: dict[str, Scale] = field(default_factory=dict)
 
-    def encoder(self, requests: Sequence[FeatureRequest]) -> Encoder:
-        """Returns the encoder of all features, in order.
+    def encoder(self, requests: Sequence[Request]) -> Encoder:
+        """Returns the encoder of all features, in order; encodings are those that need no fitting.
 
         Raises:
             ValueError: a feature has no value in train that a mean or a scale could be taken of.
         """
-        kinds: dict[str, Callable[[FeatureRequest], FeatureEncoding]] = {
-            NUMBER: self._number,
-            VOCABULARY: self._vocabulary,
-            HASH: self._hash,
-            IDENTITY: self._identity,
-            LABEL: self._label,
-        }
-        features = tuple(kinds[request.kind](request) for request in requests)
+        features = tuple(map(self._feature, requests))
         return Encoder(features, self.missing, self.profiles)
 
-    def _number(self, request: FeatureRequest) -> Number | Bins:
-        numbers, ranked = self._numbers(request.column)
+    def _feature(self, request: Request) -> FeatureEncoding:
+        if isinstance(request, NumberRequest):
+            return self._number(request)
+        if isinstance(request, VocabularyRequest):
+            return self._vocabulary(request)
+        if not isinstance(request, Label):
+            self.profiles[request.column] = ColumnProfile(self._num_values(request), 0)
+        if isinstance(request, HashBuckets):
+            return replace(request, is_integer=self._is_integer(request.column))
+        return request
+
+    def _number(self, request: NumberRequest) -> Number | Bins:
+        numbers, ranked = self._numbers(request.name)
         transformation = request.transformation
         moments = distribution.moments(self.engine, numbers)
         if not moments.count and (request.fill == MEAN or transformation != NONE):
             raise ValueError(
-                f"column '{request.column}': expected a number in train, got missing values only: "
-                f"leave it out with --drop {request.column}"
+                f"column '{request.name}': expected a number in train, got missing values only: "
+                f"leave it out with --drop {request.name}"
             )
-        missing = max(0, self._num_values(request) - moments.count)
+        num_values = self._num_values(request)
+        missing = max(0, num_values - moments.count)
         quantiles = functools.partial(distribution.quantiles, self.engine, ranked)
         steps = quantiles(NUM_STEPS)
-        values = distribution.few_values(self.engine, ranked, MAX_VALUES)
-        self._profile(request, missing, moments, tuple(steps), values)
+        self.profiles[request.name] = ColumnProfile(
+            num_values,
+            missing,
+            mean=moments.mean,
+            deviation=moments.deviation,
+            quantiles=tuple(steps),
+            values=distribution.few_values(self.engine, ranked, MAX_VALUES),
+        )
+        common = {"name": request.name, "column": request.name, "hotness": request.hotness}
         if transformation == BINS:
             least, *inner, _ = quantiles(_NUM_BINS) or (0, 0)
             # No bin below the least value, whose vector would not be trained.
             edges = tuple(float(edge) for edge in np.unique(inner) if edge > least)
-            return Bins(**self._common(request, smallest_dtype(len(edges) + 2)), edges=edges)
+            return Bins(**common, edges=edges)
         log_moments = functools.cache(
             functools.partial(distribution.moments, self.engine, numbers, log=True)
         )
@@ -138,17 +158,18 @@ class Fit:
             is_mean = transformation != AUTO or scale.transformation == STANDARDIZE
             fill = moments.mean if is_mean else steps[NUM_STEPS // 2]
         return Number(
-            **self._common(request, "float32"),
+            **common,
+            dtype=request.dtype,
             transformation=scale.transformation,
             mean=own.mean,
             deviation=own.deviation,
             quantiles=tuple(ranks),
             fill=None if fill is None else float(fill),
-            indicator=indicator_name(request.name) if request.indicator and missing else None,
+            indicator=request.indicator if missing else None,
         )
 
-    def _vocabulary(self, request: FeatureRequest) -> Vocabulary:
-        counts = self.text_counts(request)
+    def _vocabulary(self, request: VocabularyRequest) -> Vocabulary:
+        counts = self.text_counts(request.name)
         rows, is_single = self._num_values(request), counts.n == 1
         sums = fetch_row(
             self.engine,
@@ -165,58 +186,35 @@ class Fit:
         values, numbers = table["value"].combine_chunks(), table["count"].combine_chunks()
         known = int(pa.compute.sum(numbers).as_py() or 0)
         frequent = table.slice(0, _MOST_FREQUENT).to_pylist()
-        self._profile(
-            request,
+        self.profiles[request.name] = ColumnProfile(
+            rows,
             rows - (sums["present"] or 0),
-            frequent=tuple(tuple(row.values()) for row in frequent),
             unknown=(rows - known) / max(rows, 1),
+            frequent=tuple(tuple(row.values()) for row in frequent),
         )
         return Vocabulary(
-            **self._common(request, smallest_dtype(len(values) + 1)),
+            name=request.name,
+            column=request.name,
+            hotness=request.hotness,
+            dtype=request.dtype,
             values=values,
             counts=numbers,
-            is_integer=self._is_integer(request.column),
+            is_integer=self._is_integer(request.name),
             threshold=threshold,
         )
 
-    def text_counts(self, request: FeatureRequest) -> ir.Table:
+    def text_counts(self, column: str) -> ir.Table:
         """Returns the texts of a column (`value`, null for missing) and their counts (`n`)."""
-        facts, counts = self.facts[request.column], self.counts[request.column]
+        facts, counts = self.facts[column], self.counts[column]
         value = counts[VALUE]
         if value.type().is_string() and not facts.list_form and not facts.has_point:
             return counts.select(value=value, n=counts[COUNT])
         if facts.list_form:
             value = elements(value, facts.list_form, self.missing)
         rows = counts.select(raw=value, n=counts[COUNT])
-        is_integer = self._is_integer(request.column)
+        is_integer = self._is_integer(column)
         rows = rows.select(value=text(rows.raw, self.missing, is_integer), n=rows.n)
         return self.engine.store_table(rows.group_by("value").agg(n=rows.n.sum()), "texts")
-
-    def _hash(self, request: FeatureRequest) -> HashBuckets:
-        self._profile(request, 0)
-        return HashBuckets(
-            **self._common(request, smallest_dtype(request.size)),
-            buckets=request.size,
-            is_integer=self._is_integer(request.column),
-        )
-
-    def _identity(self, request: FeatureRequest) -> Identity:
-        self._profile(request, 0)
-        return Identity(
-            **self._common(request, smallest_dtype(request.size)), cardinality=request.size
-        )
-
-    def _label(self, request: FeatureRequest) -> Label:
-        common = self._common(request, "bool")
-        return Label(**common) if request.label is None else replace(request.label, **common)
-
-    def _common(self, request: FeatureRequest, dtype: str) -> dict:
-        return {
-            "name": request.name,
-            "column": request.column,
-            "hotness": request.hotness,
-            "dtype": request.dtype or dtype,
-        }
 
     def _numbers(self, column: str) -> tuple[ir.Table, ir.Table]:
         """Returns numbers for moments, and some for quantiles, see `distribution.numbers_of`."""
@@ -224,13 +222,10 @@ class Fit:
             counts = count_values(self.engine, self.sample, column, self.missing, "sampled")
             sampled = distribution.numbers_of(self.engine, counts, self.missing)
             return distribution.numbers_in(self.rows, column, self.missing), sampled
-        form = self._list_form(column)
+        is_list = self.counts[column][VALUE].type().is_array()
+        form = "list" if is_list else self.facts[column].list_form
         numbers = distribution.numbers_of(self.engine, self.counts[column], self.missing, form)
         return numbers, numbers
-
-    def _list_form(self, column: str) -> str:
-        is_list = self.counts[column][VALUE].type().is_array()
-        return "list" if is_list else self.facts[column].list_form
 
     def _is_integer(self, column: str) -> bool:
         facts = self.facts.get(column)
@@ -240,7 +235,7 @@ class Fit:
     def _num_rows(self) -> int:
         return count_rows(self.engine, self.rows)
 
-    def _num_values(self, request: FeatureRequest) -> int:
+    def _num_values(self, request: Request) -> int:
         return self._num_rows * request.hotness
 
     def fetch_texts(self, texts: ir.Table) -> pa.Table:
@@ -248,32 +243,6 @@ class Fit:
         schema = pa.schema([("value", pa.string()), ("count", pa.int64())])
         batches = self.engine.batches(texts.select("value", count=texts.n))
         return pa.Table.from_batches([batch.cast(schema) for batch in batches], schema)
-
-    def _profile(
-        self,
-        request: FeatureRequest,
-        missing: int,
-        moments: distribution.Moments | None = None,
-        quantiles: tuple[float, ...] = (),
-        values: tuple[float, ...] = (),
-        frequent: tuple[tuple[str, int], ...] = (),
-        unknown: float | None = None,
-    ) -> None:
-        self.profiles[request.column] = ColumnProfile(
-            count=self._num_values(request),
-            missing=missing,
-            unknown=unknown,
-            mean=None if moments is None else moments.mean,
-            deviation=None if moments is None else moments.deviation,
-            quantiles=quantiles,
-            values=values,
-            frequent=frequent,
-        )
-
-
-def indicator_name(feature: str) -> str:
-    """Returns the name of the feature that marks missing values of another one."""
-    return f"{feature}_missing"
 
 
 def largest_id(

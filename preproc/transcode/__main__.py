@@ -11,12 +11,11 @@ import os
 import sys
 from pathlib import Path
 
-from preproc.engines import environment
+from preproc.arguments import run_command
 from preproc.engines.open_engine import open_engine
 from preproc.transcode.known import parse_date
 from preproc.transcode.run import Run
-from preproc.transcode.transcode_flags import TOOL, TranscodeOptions, parse
-from runtime.cli import exit_status
+from preproc.transcode.transcode_flags import TOOL, TranscodeOptions
 from runtime.files.outputs import DATA_SET
 from runtime.files.staging import Staging
 
@@ -25,14 +24,8 @@ _DEFAULT_MEMORY_BYTES = {"duckdb": 10**9, "spark": 4 * 10**9}
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the tool; returns the status of `runtime.cli.exit_status`."""
-
-    def work() -> None:
-        flags = parse(argv)
-        if argv is None:
-            environment.enter(flags.engine, TOOL)
-        print(run(flags))
-
-    return exit_status(work, "interrupted; nothing was written under --output")
+    interrupted = "interrupted; nothing was written under --output"
+    return run_command("transcode", TranscodeOptions, run, interrupted, argv)
 
 
 def run(flags: TranscodeOptions) -> str:

@@ -11,7 +11,7 @@ from preproc.encoding.encoder import Encoder
 from preproc.encoding.encoder_folder import digest
 from preproc.encoding.encodings import Identity, smallest_dtype
 from preproc.encoding.vocabulary import Vocabulary
-from preproc.fitting.fit import VOCABULARY, FeatureRequest, Fit
+from preproc.fitting.fit import Fit
 from preproc.transcode.known import KnownData, parse_date
 from preproc.transcode.transcode_flags import TranscodeOptions
 
@@ -31,8 +31,7 @@ def grown_encoder(
     date = parse_date(flags.date)
     for feature in known.encoder.features:
         if isinstance(feature, Vocabulary):
-            request = FeatureRequest(feature.name, feature.column, VOCABULARY)
-            texts = fit.text_counts(request)
+            texts = fit.text_counts(feature.column)
             counts = fit.fetch_texts(texts.filter(texts.value.notnull()))
             if not flags.allow_mostly_new:
                 _check_known(feature, counts, known)

@@ -7,14 +7,22 @@ from dataloading.spec import rules, yaml_io
 from dataloading.spec.data_set_files import ENCODER_FOLDER, METADATA, SPEC_FILE
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TEST, TRAIN
 from preproc.checks.report import PASSED, Finding
+from preproc.checks.telling_columns import (
+    SAMPLE_ROWS,
+    constant_columns,
+    row_numbers,
+    telling_columns,
+    unique_columns,
+)
 from preproc.checks.text_columns import mixed_texts, unsplit_lists
 from preproc.encoding.encodings import Label
 from preproc.engines.engine import PART, ROW, SPLIT, Engine
+from preproc.fitting.infer import IDS, NUMBERS, OTHER, ColumnFacts
+from preproc.fitting.whole_numbers import KindChoice
 from preproc.sources.part_files import find_table
 from preproc.transcode.known import KnownData
 from preproc.transcode.layout import binned
 from preproc.transcode.raw.labels import fit_label
-from preproc.transcode.raw.left_out import left_out_columns
 from preproc.transcode.raw.raw_tables import RawTables
 from preproc.transcode.raw.roles import column_roles, inferred_content, known_content, read_columns
 from preproc.transcode.raw.spec import RawSpec
@@ -27,10 +35,8 @@ class RawReader:
     """Reads raw rows as the flags request.
 
     Args:
-        flags: of the command line.
         known: the earlier data set of --vocabulary.
         missing: spellings of missing values.
-        request: division of the rows.
 
     Attributes:
         is_table: whether the input is a table without a feature spec.
@@ -44,11 +50,9 @@ class RawReader:
         engine: Engine,
         known: KnownData | None,
         missing: tuple[str, ...],
-        request: SplitRequest | None,
     ):
         self._flags, self._engine, self._known = flags, engine, known
-        self._missing, self._request = missing, request
-        self._label_flags = flags.label_flags
+        self._missing, self._request = missing, flags.split_request
         spec_file = Path(flags.input) / flags.feature_spec_in
         self.is_table = flags.feature_spec_in == SPEC_FILE and not spec_file.is_file()
         self.num_columns = None if known is None else known.num_columns
@@ -102,42 +106,43 @@ class RawReader:
         return spec, raw, {}
 
     def _read_table(self) -> tuple[RawSpec, RawTables, dict[str, str]]:
-        flags, known, request = self._flags, self._known, self._request
-        chunk = find_table(flags.input, self._engine.store, not flags.no_header)
+        flags, known, origin = self._flags, self._known, self._flags.input
+        chunk = find_table(origin, self._engine.store, not flags.no_header)
         if known is not None and flags.no_header:
-            known.check_num_columns(len(chunk.columns or ()), flags.input)
+            known.check_num_columns(len(chunk.columns or ()), origin)
         # The columns of JSON lines are known when they are read.
         table = None if chunk.columns else self._engine.read([chunk], flags.on_bad_line)
         if flags.no_header:
             self.num_columns = len(chunk.columns)
         columns = chunk.columns or tuple(n for n in table.columns if n not in (PART, ROW))
+        split, spec, by_role = TRAIN, None, {}
         roles = {role: getattr(flags, role) for role in ROLES}
-        if known is not None:
-            for role in ROLES:
-                if roles[role] is not None:
-                    raise ValueError(
-                        f"--{role} and --vocabulary: the columns are those of {known.path}"
-                    )
-            split = TEST if request is None and not flags.grow else TRAIN
-            content = known_content(columns, known.spec, known.derived, split, flags.input)
-            spec = RawSpec.from_content(content, Path(), flags.input)
+        if known is None:
+            by_role = column_roles(roles, columns, origin)
+            pair = (*by_role["user"], *by_role["item"])
+        else:
+            if role := next((role for role in ROLES if roles[role] is not None), None):
+                raise ValueError(
+                    f"--{role} and --vocabulary: the columns are those of {known.path}"
+                )
+            split = TEST if self._request is None and not flags.grow else TRAIN
+            content = known_content(columns, known.spec, known.derived, split, origin)
+            spec = RawSpec.from_content(content, Path(), origin)
             spec = spec.as_in(known.spec, known.derived)
-            table = self._engine.read([chunk], flags.on_bad_line) if table is None else table
-            raw = RawTables(self._engine, {split: table}, self._missing)
-            self._divide(raw, flags.input, spec.pair)
-            return spec, raw, {}
-        by_role = column_roles(roles, columns, flags.input)
+            pair = spec.pair
         table = self._engine.read([chunk], flags.on_bad_line) if table is None else table
-        raw = RawTables(self._engine, {TRAIN: table}, self._missing)
-        if not raw.num_rows[TRAIN]:
+        raw = RawTables(self._engine, {split: table}, self._missing)
+        if spec is None and not raw.num_rows[TRAIN]:
             raise ValueError(
-                f"{flags.input}: has the names of columns and no rows: add rows, or export the "
-                "table again"
+                f"{origin}: has the names of columns and no rows: add rows, or export the table "
+                "again"
             )
-        self._divide(raw, flags.input, (*by_role["user"], *by_role["item"]))
+        self._divide(raw, origin, pair)
+        if spec is not None:
+            return spec, raw, {}
         self._fit_label(raw, by_role["label"])
         content, inferred = self._infer(raw, by_role, read_columns(by_role, columns))
-        return RawSpec.from_content(content, Path(), flags.input), raw, inferred
+        return RawSpec.from_content(content, Path(), origin), raw, inferred
 
     def _infer(
         self, raw: RawTables, by_role: Mapping[str, tuple[str, ...]], names: Sequence[str]
@@ -149,7 +154,7 @@ class RawReader:
         choices = raw.choices([n for n in names if n not in stated and n != time])
         facts = {name: raw.facts(names)[name] for name in names}
         free = {n: own for n, own in facts.items() if n not in (*stated, *by_role["keep"], time)}
-        checks = left_out_columns(raw, free, choices) if raw.label is not None else []
+        checks = _useless_columns(raw, free, choices) if raw.label is not None else []
         self.checks += [*checks, mixed_texts(free), unsplit_lists(free)]
         left_out = {
             name: f"{finding.check}, see the checks"
@@ -161,20 +166,52 @@ class RawReader:
 
     def _fit_label(self, raw: RawTables, labels: Sequence[str]) -> None:
         """Fits the label of clicks; that of interactions is 0 or 1."""
-        if not labels and any(value is not None for value in self._label_flags):
+        flags = self._flags.positive, self._flags.label_above
+        if not labels and flags != (None, None):
             raise ValueError("--positive and --label_above: expected a label of clicks, got none")
         for name in labels:
-            raw.label = fit_label(raw, Label(name=name, column=name), self._label_flags)
+            raw.label = fit_label(raw, Label(name=name, column=name), *flags)
 
     def _divide(self, raw: RawTables, origin: str, pair: Sequence[str]) -> None:
-        if self._request is None:
+        request, table = self._request, raw.tables.get(TRAIN)
+        if request is None:
             return
-        table = raw.tables[TRAIN]
-        request, missing = self._request, self._missing
-        numbers = split_numbers(self._engine, table, request, missing, origin, pair)
+        numbers = split_numbers(self._engine, table, request, self._missing, origin, pair)
         divided = table.mutate(**{SPLIT: numbers})
         is_by_pair = pair and request.column is None
         raw.tables[TRAIN] = self._engine.store_table(divided, "divided") if is_by_pair else divided
+
+
+def _useless_columns(
+    raw: RawTables, facts: Mapping[str, ColumnFacts], choices: Mapping[str, KindChoice]
+) -> list[Finding]:
+    """Returns the checks of columns that may be left out, at most one that fails for each.
+
+    Args:
+        choices: kinds of those that hold whole numbers.
+    """
+    kinds = {
+        name: (IDS if choices[name].is_id else NUMBERS) if name in choices else own.kind
+        for name, own in facts.items()
+        if own.kind != OTHER
+    }
+    own = {name: facts[name] for name in kinds}
+    single = {name: kind for name, kind in kinds.items() if not facts[name].list_form}
+    sample = raw.train_sample(SAMPLE_ROWS)
+    checks = [
+        *constant_columns(own),
+        *row_numbers(raw.engine, raw.tables[TRAIN], own, raw.missing, raw.most_rows),
+        *unique_columns(own, kinds),
+        *telling_columns(raw.engine, sample, single, raw.label, raw.missing),
+    ]
+    failed: set[tuple[str, ...]] = set()
+    result = []
+    for check in checks:
+        if check.columns not in failed:
+            result.append(check)
+        if check.level != PASSED:
+            failed.add(check.columns)
+    return result
 
 
 def _check_splits(spec: RawSpec, split: SplitRequest | None) -> None:

@@ -1,14 +1,14 @@
 """Encodings that flags and feature spec request of new data."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from dataloading.spec import rules
 from dataloading.spec.feature_spec import LABEL_CHANNEL, NUMERICAL_CHANNEL, TRAIN
-from preproc.encoding.encodings import Label
+from preproc.encoding.encodings import HashBuckets, Identity, Label
 from preproc.encoding.numbers import MEAN
-from preproc.fitting import fit
-from preproc.fitting.fit import FeatureRequest
-from preproc.fitting.transformation import AUTO, BINS, NONE
+from preproc.fitting.fit import NumberRequest, Request, VocabularyRequest
+from preproc.fitting.transformation import AUTO, NONE
 from preproc.transcode.per_feature import (
     ALL,
     parse_buckets,
@@ -85,8 +85,8 @@ def feature_requests(
     is_table: bool,
     sizes: Mapping[str, int],
     label: Label | None,
-) -> list[FeatureRequest]:
-    """Returns what is to be fitted, in the order of the features.
+) -> list[Request]:
+    """Returns the encodings of the features in their order, those that need rows as requests.
 
     Args:
         is_table: see `categorified`.
@@ -99,7 +99,7 @@ def feature_requests(
     fills = parse_fill(default, numericals, spec.origin)
     transforms = dict.fromkeys(numericals, AUTO if is_table else NONE)
     transforms |= parse_transform(flags.transform, numericals, spec.origin)
-    marked = _marked(spec, flags, fills, is_table)
+    indicators = _indicators(spec, flags, fills, is_table)
     if TRAIN not in spec.sources:
         fitted = (
             "mean" if MEAN in fills.values() else next(iter({*transforms.values()} - {NONE}), "")
@@ -113,47 +113,43 @@ def feature_requests(
     threshold = parse_threshold(flags.frequency_threshold)
     if threshold is None and spec.is_interactions:
         threshold = 0
-    requests = []
+    requests: list[Request] = []
     for name, keys in spec.features.items():
-        hotness = spec.hotness(name)
-        common = {"name": name, "column": name, "dtype": keys.get("dtype"), "hotness": hotness}
+        dtype, hotness = keys.get("dtype", ""), spec.hotness(name)
+        common = {"name": name, "column": name, "dtype": dtype, "hotness": hotness}
         if name in numericals:
-            transformation = transforms[name]
-            common["dtype"] = None if transformation == BINS else common["dtype"]
-            requests.append(
-                FeatureRequest(
-                    **common,
-                    kind=fit.NUMBER,
-                    transformation=transformation,
-                    fill=fills.get(name),
-                    indicator=name in marked,
-                )
-            )
+            request = NumberRequest(
+                name, dtype or "float32", hotness, transforms[name], fills.get(name),
+                indicators.get(name),
+            )  # fmt: skip
+            requests.append(request)
         elif name in spec.channels[LABEL_CHANNEL]:
-            requests.append(FeatureRequest(**common, kind=fit.LABEL, label=label))
+            own = {"name": name, "column": name, "dtype": dtype or "bool"}
+            requests.append(Label(**own) if label is None else replace(label, **own))
         elif name in names:
-            requests.append(FeatureRequest(**common, kind=fit.VOCABULARY, threshold=threshold))
+            requests.append(VocabularyRequest(name, dtype, hotness, threshold))
         elif name in buckets:
-            requests.append(FeatureRequest(**common, kind=fit.HASH, size=buckets[name]))
+            requests.append(HashBuckets(**common, buckets=buckets[name]))
         else:
-            requests.append(FeatureRequest(**common, kind=fit.IDENTITY, size=sizes[name]))
+            requests.append(Identity(**common, cardinality=sizes[name]))
     return requests
 
 
-def _marked(
+def _indicators(
     spec: RawSpec, flags: TranscodeOptions, fills: Collection[str], is_table: bool
-) -> set[str]:
-    """Returns the filled features whose missing values get an indicator.
+) -> dict[str, str]:
+    """Returns filled feature -> name of the feature that marks its missing values.
 
-    By default those of a table; not where it has a column of the indicator's name.
+    By default for those of a table; not where it has a column of the indicator's name.
     """
     if flags.missing_indicator and (flags.no_missing_indicator or not fills):
         expected = "one of the two" if flags.no_missing_indicator else "--fill_missing"
         other = " and --no_missing_indicator" * flags.no_missing_indicator
         raise ValueError(f"--missing_indicator{other} marks filled values: expected {expected}")
+    names = {name: f"{name}_missing" for name in fills}
     if flags.missing_indicator:
-        return set(fills)
+        return names
     if flags.no_missing_indicator or not is_table:
-        return set()
+        return {}
     taken = {*spec.features, *spec.unused}
-    return {name for name in fills if fit.indicator_name(name) not in taken}
+    return {name: indicator for name, indicator in names.items() if indicator not in taken}

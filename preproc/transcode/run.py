@@ -51,7 +51,7 @@ class Run:
         if self._known is not None:
             self._missing = self._known.encoder.missing_values
         self._request = flags.split_request
-        self._reader = RawReader(flags, engine, self._known, self._missing, self._request)
+        self._reader = RawReader(flags, engine, self._known, self._missing)
         parse_threshold(flags.frequency_threshold)  # before hours of reading
         self._checks: list[Finding] = []
 

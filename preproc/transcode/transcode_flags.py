@@ -14,7 +14,6 @@ from preproc.checks.report import STRICT_HELP
 from preproc.engines.size_flags import parse_bytes
 from preproc.fitting.transformation import TRANSFORMATIONS
 from preproc.transcode.per_feature import ALL
-from preproc.transcode.raw.labels import LabelFlags
 from preproc.transcode.raw.split import DEFAULT_SHARES, SplitRequest, parse_shares
 
 TOOL = "preproc.transcode"
@@ -201,11 +200,6 @@ class TranscodeOptions(CommandOptions):
             return None
         shares = parse_shares(self.split or DEFAULT_SHARES)
         return SplitRequest(shares, self.split_seed, self.split_by_time)
-
-    @property
-    def label_flags(self) -> LabelFlags:
-        """Values of --positive and --label_above."""
-        return LabelFlags(self.positive, self.label_above)
 
     def __post_init__(self):
         super().__post_init__()

@@ -21,21 +21,9 @@ _MOST = 100  # values that are fetched
 _LISTED = 5
 
 
-class LabelFlags(NamedTuple):
-    """Values of --positive and --label_above."""
-
-    positive: str | None = None
-    above: float | None = None
-
-
-class LabelValue(NamedTuple):
-    """Different value of a label.
-
-    Attributes:
-        spelling: most frequent one.
-        rows, trained: its rows in all splits and in train.
-        place: split and number of its first row.
-    """
+class _Value(NamedTuple):
+    """Different value of a label: its most frequent spelling, its rows in all splits and in train,
+    and split and number of its first row."""
 
     spelling: str
     rows: int
@@ -43,16 +31,16 @@ class LabelValue(NamedTuple):
     place: tuple[str, int]
 
 
-class Bounds(NamedTuple):
-    """Least, largest and mean number of a label in train; None without numbers."""
-
-    least: float | None = None
-    largest: float | None = None
-    mean: float | None = None
+_Values = Mapping[LabelKey, _Value]
 
 
-def fit_label(raw: RawTables, label: Label, flags: LabelFlags) -> Label:
+def fit_label(
+    raw: RawTables, label: Label, positive: str | None = None, above: float | None = None
+) -> Label:
     """Returns a label with the values that are 1 and 0, those of all splits that have it.
+
+    Args:
+        positive, above: flags --positive and --label_above.
 
     Raises:
         ValueError: the values need a flag, a flag does not fit them, or train has one class.
@@ -61,25 +49,28 @@ def fit_label(raw: RawTables, label: Label, flags: LabelFlags) -> Label:
     rows = [row for split in tables for row in _counted(raw.engine, tables[split], split, label)]
     values, absent = _merged(rows, raw.missing)
     train = raw.train_rows if TRAIN in tables else None
-    try:
-        label = _resolved(label, flags, values, absent)
-    except _UnknownValuesError as error:
-        (unknown,) = error.args
+    if above is not None:
+        fitted = dataclasses.replace(label, above=above)
+    elif positive is not None:
+        fitted = _with_positive(label, positive, values, absent)
+    else:
+        fitted = _with_known_values(label, values, absent)
+    if fitted is None:
         where, (*frequent, (_, rare)) = "", values.items()
         if known_meanings({key for key, _ in frequent}) is not None:
             split, row = rare.place
             place = raw.engine.place(raw.tables[split], row, label.column)
             where = f"; {rare.spelling!r:.60} is first in {place}"
-        bounds = Bounds() if train is None else _bounds(raw, train, label)
-        raise ValueError(f"{_unknown(label, unknown, bounds)}{where}") from None
-    values = {**values, **{key: own for key, own in absent.items() if key in label.meanings}}
+        bounds = {"mean": None} if train is None else _bounds(raw, train, label)
+        raise ValueError(f"{_unknown(label, {**values, **absent}, bounds)}{where}")
+    values = {**values, **{key: own for key, own in absent.items() if key in fitted.meanings}}
     if train is not None and values:
-        codes = label_number(train[label.column], label, raw.missing)
+        codes = label_number(train[label.column], fitted, raw.missing)
         sizes = fetch_row(raw.engine, train.agg(ones=codes.sum(), rows=codes.count()))
         if sizes["rows"] and sizes["ones"] in (0, sizes["rows"]):
             spellings = [v.spelling for v in values.values() if v.trained]
-            raise _one_class(label, sizes, spellings, _bounds(raw, train, label))
-    return label
+            raise _one_class(fitted, sizes, spellings, _bounds(raw, train, label))
+    return fitted
 
 
 def _counted(engine: Engine, table: ir.Table, split: str, label: Label) -> list[tuple]:
@@ -100,14 +91,11 @@ def _counted(engine: Engine, table: ir.Table, split: str, label: Label) -> list[
     ]
 
 
-def _bounds(raw: RawTables, train: ir.Table, label: Label) -> Bounds:
+def _bounds(raw: RawTables, train: ir.Table, label: Label) -> dict[str, float | None]:
+    """Returns the least, largest and mean number of a label in train; None without numbers."""
     value = number(train[label.column], raw.missing)
     bounds = train.agg(least=value.min(), largest=value.max(), mean=value.mean())
-    return Bounds(**fetch_row(raw.engine, bounds))
-
-
-class _UnknownValuesError(ValueError):
-    """Values without a known meaning, its argument."""
+    return fetch_row(raw.engine, bounds)
 
 
 def _where(label: Label) -> str:
@@ -116,9 +104,9 @@ def _where(label: Label) -> str:
 
 def _merged(
     rows: Sequence[tuple], missing: Sequence[str]
-) -> tuple[dict[LabelKey, LabelValue], dict[LabelKey, LabelValue]]:
+) -> tuple[dict[LabelKey, _Value], dict[LabelKey, _Value]]:
     """Returns present values, the most frequent one first, and those that are missing spellings."""
-    merged: dict[bool, dict[LabelKey, LabelValue]] = {False: {}, True: {}}
+    merged: dict[bool, dict[LabelKey, _Value]] = {False: {}, True: {}}
     for value, count, trained, place in sorted(rows, key=lambda row: -row[1]):
         key = label_key(value)
         if key is None or key == "":
@@ -127,28 +115,20 @@ def _merged(
         if isinstance(value, float):
             spelling = spelling.removesuffix(".0")
         own = merged[spelling in missing]
-        first = own.get(key, LabelValue(spelling, 0, 0, place))
+        first = own.get(key, _Value(spelling, 0, 0, place))
         own[key] = first._replace(rows=first.rows + count, trained=first.trained + trained)
     return merged[False], merged[True]
 
 
-def _resolved(
-    label: Label,
-    flags: LabelFlags,
-    values: Mapping[LabelKey, LabelValue],
-    absent: Mapping[LabelKey, LabelValue],
-) -> Label:
-    if flags.above is not None:
-        return dataclasses.replace(label, above=flags.above)
-    if flags.positive is not None:
-        return _with_positive(label, flags.positive, values, absent)
+def _with_known_values(label: Label, values: _Values, absent: _Values) -> Label | None:
+    """Returns a label of known pairs of values; None if they have no meaning together."""
     all_values = values
     meanings = known_meanings({*values})
     if meanings is None or len(values) < 2:
         all_values = {**values, **absent}
         meanings = known_meanings({*all_values}) or meanings
     if meanings is None and values:
-        raise _UnknownValuesError(all_values)
+        return None
     meanings = meanings or {}  # without values, each row is an error
     spellings: dict[int, str] = {}
     for key in [key for key in all_values if key in meanings]:
@@ -158,12 +138,7 @@ def _resolved(
     return dataclasses.replace(label, spellings=(spellings[0], spellings[1]))
 
 
-def _with_positive(
-    label: Label,
-    positive: str,
-    values: Mapping[LabelKey, LabelValue],
-    absent: Mapping[LabelKey, LabelValue],
-) -> Label:
+def _with_positive(label: Label, positive: str, values: _Values, absent: _Values) -> Label:
     """Returns a label of which one value is 1."""
     key = label_key(positive)
     if key not in values and key not in absent and len(values) <= _MOST:
@@ -180,7 +155,7 @@ def _with_positive(
     return dataclasses.replace(label, positive=positive)
 
 
-def _listed(values: Mapping[LabelKey, LabelValue]) -> str:
+def _listed(values: _Values) -> str:
     first = list(values.values())[:_LISTED]
     listed = ", ".join(f"{value.spelling!r:.60} ({value.rows:,} rows)" for value in first)
     num_more = len(values) - len(first)
@@ -192,7 +167,7 @@ def _flag(name: str, value: str) -> str:
     return f"--{name}{separator}{shlex.quote(value)}"
 
 
-def _unknown(label: Label, values: Mapping[LabelKey, LabelValue], bounds: Bounds) -> str:
+def _unknown(label: Label, values: _Values, bounds: Mapping) -> str:
     """Returns the error of values without a known meaning."""
     expected = "two values such as 0 and 1, no and yes or false and true"
     positive = [_flag("positive", value.spelling) for value in list(values.values())[:2]]
@@ -213,25 +188,23 @@ def _unknown(label: Label, values: Mapping[LabelKey, LabelValue], bounds: Bounds
     )
 
 
-def _threshold(values: Mapping[LabelKey, LabelValue], bounds: Bounds) -> str | None:
+def _threshold(values: _Values, bounds: Mapping) -> str | None:
     """Returns a number that divides the rows; None unless labels are numbers."""
-    if bounds.mean is None or not all(isinstance(key, float) for key in values):
+    if bounds["mean"] is None or not all(isinstance(key, float) for key in values):
         return None
-    return _between(bounds.least, bounds.largest, bounds.mean)
-
-
-def _between(least: float, largest: float, value: float) -> str:
-    return f"{value:g}" if least <= float(f"{value:g}") < largest else repr(value)
+    text = f"{bounds['mean']:g}"
+    is_between = bounds["least"] <= float(text) < bounds["largest"]
+    return text if is_between else repr(bounds["mean"])
 
 
 def _one_class(
-    label: Label, sizes: Mapping[str, float], spellings: Sequence[str], bounds: Bounds
+    label: Label, sizes: Mapping[str, float], spellings: Sequence[str], bounds: Mapping
 ) -> ValueError:
     """Returns the error of a label with one class in train."""
     if label.above is not None:
         return ValueError(
             f"--label_above {label.above:g}: expected a number from the least to below the "
-            f"largest label of train, which are {bounds.least:g} and {bounds.largest:g}"
+            f"largest label of train, which are {bounds['least']:g} and {bounds['largest']:g}"
         )
     only = label.conditions[int(sizes["ones"] > 0)]
     only = f"{label.column}={spellings[0]}" if len(spellings) == 1 else only

@@ -59,9 +59,9 @@ def write(path, labels):
 def fitted(engine, path, *flags):
     """Returns the labels as they are stored; the fit reads the same ones."""
     table = engine.read([find_table(path)])
-    requested = parse([*flags, "--label=y"]).label_flags
+    requested = parse([*flags, "--label=y"])
     raw = RawTables(engine, {"train": table}, MISSING_VALUES)
-    label = fit_label(raw, Label(name="y", column="y"), requested)
+    label = fit_label(raw, Label(name="y", column="y"), requested.positive, requested.label_above)
     stored = label.encode(engine.fetch(table.select("y"))["y"])["y"].ravel().tolist()
     numbers = label_number(table.y, label, MISSING_VALUES)
     assert engine.fetch(table.select(y=numbers))["y"].to_pylist() == stored
