@@ -35,7 +35,7 @@ def grown_encoder(
             counts = fit.fetch_texts(texts.filter(texts.value.notnull()))
             if not flags.allow_mostly_new:
                 _check_known(feature, counts, known)
-            grown = feature.grown(counts, feature.threshold, date, known.growth.evict_after)
+            grown = feature.grown(counts, feature.threshold, date, flags.evict_after)
             stayed = len(feature.values)
             if grown.previous_ids is not None:
                 stayed = len(grown.values) - grown.previous_ids.null_count
@@ -51,7 +51,7 @@ def grown_encoder(
 
 
 def _check_known(feature: Vocabulary, counts: pa.Table, known: KnownData) -> None:
-    is_known = pc.is_in(counts["value"], value_set=pa.array(feature.values, pa.string()))
+    is_known = pc.is_in(counts["value"], value_set=feature.values)
     sums = [int(pc.sum(rows["count"]).as_py() or 0) for rows in (counts, counts.filter(is_known))]
     profile = known.encoder.profile.get(feature.column)
     unknown = 0.0 if profile is None else profile.unknown or 0.0
@@ -75,9 +75,9 @@ def lineage(encoder: Encoder, known: KnownData | None, date: str | None, evicted
     """Returns the day of the rows, and the ids that those of a data set continue, as metadata."""
     own: dict = {} if date is None else {"date": str(date)}
     earlier = [] if known is None else list(known.id_spaces)
-    if known is not None and known.growth is not None:
-        own["grown_from"] = list(known.growth.ancestors[: 1 if evicted else None])
-    if known is not None and known.growth is None:
+    if known is not None and known.ancestors is not None:
+        own["grown_from"] = list(known.ancestors[: 1 if evicted else None])
+    elif known is not None:
         return own | {"encoded_as": known.spec.fingerprint(), "id_spaces": earlier}
     vocabularies = [f for f in encoder.features if isinstance(f, Vocabulary)]
     if not vocabularies:

@@ -26,27 +26,19 @@ _FLAGS = (
 
 
 @dataclass(frozen=True)
-class GrowthRequest:
-    """Growth of the ids of an earlier data set by the values of `train`."""
-
-    ancestors: tuple[str, ...]  # see `keys.growth.Growth`
-    evict_after: int | None = None  # days after which values are evicted; None: no value is
-
-
-@dataclass(frozen=True)
 class KnownData:
     """An earlier data set of transcode.
 
     Attributes:
         path: the file of its feature spec.
-        growth: None if ids stay.
+        ancestors: see `keys.growth.Growth`; None if ids do not grow by the values of `train`.
         id_spaces: see `keys.growth.Growth`.
     """
 
     path: Path
     spec: FeatureSpec
     encoder: Encoder
-    growth: GrowthRequest | None
+    ancestors: tuple[str, ...] | None
     id_spaces: tuple[str, ...]
 
     @classmethod
@@ -69,8 +61,8 @@ class KnownData:
                 "of preproc.transcode"
             )
         encoder = _with_fill(Encoder.load(path.parent / ENCODER_FOLDER), flags)
-        growth = _growth(flags, spec, encoder) if flags.grow else None
-        return cls(path, spec, encoder, growth, Growth.from_spec(spec).id_spaces)
+        ancestors = _ancestors(flags, spec, encoder) if flags.grow else None
+        return cls(path, spec, encoder, ancestors, Growth.from_spec(spec).id_spaces)
 
     @property
     def derived(self) -> set[str]:
@@ -106,7 +98,8 @@ def _with_fill(encoder: Encoder, flags: TranscodeOptions) -> Encoder:
     return dataclasses.replace(encoder, features=features)
 
 
-def _growth(flags: TranscodeOptions, spec: FeatureSpec, encoder: Encoder) -> GrowthRequest:
+def _ancestors(flags: TranscodeOptions, spec: FeatureSpec, encoder: Encoder) -> tuple[str, ...]:
+    """Returns the data sets whose ids a data set that grows continues, itself the first."""
     where, days = f"--grow: the data set {flags.vocabulary}", flags.evict_after
     own = spec.metadata[METADATA]
     ids = [name for channel in ID_CHANNELS for name in spec.channel_spec.get(channel, ())]
@@ -121,30 +114,24 @@ def _growth(flags: TranscodeOptions, spec: FeatureSpec, encoder: Encoder) -> Gro
             f"{where} has the vocabularies of another data set: expected the data set that made "
             "the vocabularies, or made them grow"
         )
-    if "date" in own and flags.date is None:
+    known_date = parse_date(own.get("date"), f"{flags.vocabulary}: metadata 'date'")
+    if known_date is not None and (flags.date is None or parse_date(flags.date) < known_date):
         raise ValueError(
-            f"{where} keeps the days of its values (--date {own['date']}): expected the day of the "
-            "new rows, --date YYYY-MM-DD"
+            f"--date {flags.date}: {where} keeps the days of its values: expected the day of the "
+            f"new rows, {known_date} or later"
         )
-    if "date" in own:
-        known_date = parse_date(str(own["date"]), f"{flags.vocabulary}: metadata 'date'")
-        if parse_date(flags.date) < known_date:
-            raise ValueError(
-                f"--date {flags.date}: expected the day of the new rows, {known_date} or later, "
-                f"which is the day of {flags.vocabulary}"
-            )
     if days is not None and (days < 1 or flags.date is None or USER_CHANNEL in spec.channel_spec):
         raise ValueError(
             f"--evict_after {days}: expected 1 or more days, --date, and features of clicks; got "
             f"--date {flags.date}, and the channels {rules.listing(spec.channel_spec)}"
         )
     earlier = () if own.get("evicted") else Growth.from_spec(spec).ancestors
-    return GrowthRequest((spec.fingerprint(), *earlier), days)
+    return spec.fingerprint(), *earlier
 
 
 def parse_date(text: str | None, name: str = "--date") -> datetime.date | None:
     """Returns the date of --date, or of what has this name in messages; None without it."""
     try:
-        return None if text is None else datetime.date.fromisoformat(text)
+        return None if text is None else datetime.date.fromisoformat(str(text))
     except ValueError:
         raise ValueError(f"{name} is '{text}'; expected a day such as 2026-11-26") from None

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dataloading.spec import rules, yaml_io
+from dataloading.spec import rules
 from dataloading.spec.data_set_files import ENCODER_FOLDER, METADATA, SPEC_FILE
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TEST, TRAIN
 from preproc.checks.report import PASSED, Finding
@@ -80,7 +80,7 @@ class RawReader:
             raise ValueError(
                 f"--no_header: 'header' of the chunks in {path} states it; leave it out"
             )
-        spec = RawSpec.from_content(yaml_io.read_mapping(path), path.parent, str(path))
+        spec = RawSpec.from_yaml(path)
         _check_splits(spec, self._request)
         for key in (METADATA, ENCODER_FOLDER):
             if key in spec.metadata:

@@ -8,7 +8,7 @@ from dataloading.spec.feature_spec import LABEL_CHANNEL, NUMERICAL_CHANNEL, TRAI
 from preproc.encoding.encodings import HashBuckets, Identity, Label
 from preproc.encoding.numbers import MEAN
 from preproc.fitting.fit import NumberRequest, Request, VocabularyRequest
-from preproc.fitting.transformation import AUTO, NONE
+from preproc.fitting.transformation import AUTO, NONE, TRANSFORMATIONS
 from preproc.transcode.per_feature import (
     ALL,
     parse_buckets,
@@ -52,12 +52,15 @@ def categorified(spec: RawSpec, flags: TranscodeOptions, is_table: bool) -> tupl
             "--date is kept with the values of --categorify: expected a feature there, got none"
         )
     if names and TRAIN not in spec.sources:
-        raise ValueError(
-            f"--categorify counts values in the split '{TRAIN}'; {spec.origin} has "
-            f"{rules.listing(spec.sources)}. To encode more rows as an earlier data set has "
-            "them, use --vocabulary"
-        )
+        raise _no_train(spec, "--categorify counts values in")
     return names
+
+
+def _no_train(spec: RawSpec, reason: str) -> ValueError:
+    return ValueError(
+        f"{reason} the split '{TRAIN}'; {spec.origin} has {rules.listing(spec.sources)}. To encode "
+        "more rows as an earlier data set has them, use --vocabulary"
+    )
 
 
 def _check_cardinalities(spec: RawSpec, names: Sequence[str], buckets: Mapping[str, int]) -> None:
@@ -100,16 +103,9 @@ def feature_requests(
     transforms = dict.fromkeys(numericals, AUTO if is_table else NONE)
     transforms |= parse_transform(flags.transform, numericals, spec.origin)
     indicators = _indicators(spec, flags, fills, is_table)
-    if TRAIN not in spec.sources:
-        fitted = (
-            "mean" if MEAN in fills.values() else next(iter({*transforms.values()} - {NONE}), "")
-        )
-        if fitted:
-            raise ValueError(
-                f"'{fitted}' follows from the values of the split '{TRAIN}'; {spec.origin} has "
-                f"{rules.listing(spec.sources)}. To encode more rows as an earlier data set has "
-                "them, use --vocabulary"
-            )
+    fitted = sorted({*fills.values(), *transforms.values()} & {MEAN, *TRANSFORMATIONS} - {NONE})
+    if TRAIN not in spec.sources and fitted:
+        raise _no_train(spec, f"'{fitted[0]}' follows from the values of")
     threshold = parse_threshold(flags.frequency_threshold)
     if threshold is None and spec.is_interactions:
         threshold = 0

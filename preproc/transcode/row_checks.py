@@ -4,12 +4,10 @@ from collections.abc import Mapping
 
 import ibis
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataloading.spec.data_set_files import METADATA
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TRAIN, FeatureSpec
-from preproc.checks.drift import moved_columns
 from preproc.checks.one_class import one_class, sorted_by_label
 from preproc.checks.repeated_rows import repeated_rows
 from preproc.checks.report import Finding
@@ -18,27 +16,15 @@ from preproc.checks.unknown_values import is_far_above, unknown_share
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import Label
 from preproc.encoding.vocabulary import Vocabulary
-from preproc.engines.engine import ROW, SPLIT, Engine
+from preproc.engines.engine import ROW, SPLIT
 from preproc.fitting.expressions import text
 from preproc.fitting.infer import IDS, NUMBERS
-from preproc.transcode.known import KnownData
 from preproc.transcode.raw.raw_tables import RawTables
 from preproc.transcode.raw.spec import RawSpec
 from preproc.transcode.raw.split import SplitRequest
 
 _SAMPLE_ROWS = 1_000_000
 _CANDIDATES = 1000  # most frequent values; the first without an id of them is shown
-
-
-def check_rows(
-    spec: RawSpec, raw: RawTables, request: SplitRequest | None, known: KnownData | None
-) -> list[Finding]:
-    """Returns the checks of raw rows: repetitions, and drift where an earlier data set is known."""
-    checks = _repetitions(spec, raw, request)
-    if known is not None:
-        for table in raw.tables.values():
-            checks += moved_columns(raw.engine, table, known.encoder)
-    return checks
 
 
 def check_listed(spec: RawSpec, raw: RawTables) -> list[Finding]:
@@ -51,8 +37,8 @@ def check_listed(spec: RawSpec, raw: RawTables) -> list[Finding]:
         for name in spec.features
         if name != label.name and spec.has(TRAIN, name) and spec.hotness(name) == 1
     }
-    facts = (raw.train_sample(SAMPLE_ROWS), kinds, label, raw.missing)
-    return [*telling_columns(raw.engine, *facts, is_left_out=False)]
+    sample = raw.train_sample(SAMPLE_ROWS)
+    return telling_columns(raw.engine, sample, kinds, label, raw.missing, is_left_out=False)
 
 
 def check_classes(
@@ -77,7 +63,7 @@ def check_classes(
     return checks
 
 
-def _repetitions(spec: RawSpec, raw: RawTables, request: SplitRequest | None) -> list[Finding]:
+def repetitions(spec: RawSpec, raw: RawTables, request: SplitRequest | None) -> list[Finding]:
     """Returns whether rows of train are in other splits; lists of candidates repeat pairs."""
     label = next(iter(spec.channels[LABEL_CHANNEL]), None)
     names = [*(spec.sources if request is None else request.shares)]
@@ -90,12 +76,11 @@ def _repetitions(spec: RawSpec, raw: RawTables, request: SplitRequest | None) ->
         return []
     columns = sorted(columns, key=raw.num_distinct, reverse=True)
     rows = raw.numbered([*columns, *filter(None, [label])])
-    facts = (columns, label, sum(raw.num_rows.values()), request is not None)
-    return [repeated_rows(raw.engine, rows, names, *facts)]
+    num_rows, is_divided = sum(raw.num_rows.values()), request is not None
+    return [repeated_rows(raw.engine, rows, names, columns, label, num_rows, is_divided)]
 
 
 def unknown_values(
-    engine: Engine,
     raw: RawTables,
     encoder: Encoder,
     shares: Mapping[str, Mapping[str, float]],
@@ -124,16 +109,14 @@ def unknown_values(
         value = ""
         if is_far_above(own[split], trained):
             number = [*shares].index(split)
-            value = _most_frequent(engine, raw, feature, number, source_of[split])
+            value = _most_frequent(raw, feature, number, source_of[split])
         names = (feature.name, feature.column, split)
         count = num_rows[split] * feature.hotness
         checks.append(unknown_share(*names, own[split], trained, count, vocabulary, value))
     return checks
 
 
-def _most_frequent(
-    engine: Engine, raw: RawTables, feature: Vocabulary, number: int, source: str
-) -> str:
+def _most_frequent(raw: RawTables, feature: Vocabulary, number: int, source: str) -> str:
     if feature.hotness > 1:
         return ""
     table = raw.tables[source]
@@ -142,8 +125,8 @@ def _most_frequent(
     table = table.filter(table[ROW] % -(-raw.num_rows[source] // _SAMPLE_ROWS) == 0)
     rows = table.select(value=text(table[feature.column], raw.missing, feature.is_integer))
     counts = rows.group_by("value").agg(n=rows.count())
-    top = engine.fetch(counts.order_by([ibis.desc("n"), "value"]).limit(_CANDIDATES))
-    unknown = pc.is_null(pc.index_in(top["value"], value_set=pa.array(feature.values)))
+    top = raw.engine.fetch(counts.order_by([ibis.desc("n"), "value"]).limit(_CANDIDATES))
+    unknown = pc.invert(pc.is_in(top["value"], value_set=feature.values))
     for value in top.filter(unknown)["value"].to_pylist():
         if value is None:
             return "; all of them are missing"

@@ -1,6 +1,7 @@
 """One run of transcode: raw rows to a data set with its encoder, on any engine."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from dataloading.spec.feature_spec import (
     TRAIN,
     FeatureSpec,
 )
+from preproc.checks.drift import moved_columns
 from preproc.checks.report import Finding, Report
 from preproc.checks.scale import scales
 from preproc.checks.unknown_values import GROWN, KNOWN, OWN
@@ -31,7 +33,7 @@ from preproc.transcode.raw.raw_tables import RawTables
 from preproc.transcode.raw.spec import RawSpec
 from preproc.transcode.raw_reader import RawReader
 from preproc.transcode.requested_encodings import categorified, feature_requests
-from preproc.transcode.row_checks import check_classes, check_listed, check_rows, unknown_values
+from preproc.transcode.row_checks import check_classes, check_listed, repetitions, unknown_values
 from preproc.transcode.summary import summary
 from preproc.transcode.transcode_flags import TranscodeOptions
 from preproc.transcode.write import SplitFacts, write_rows
@@ -70,7 +72,10 @@ class Run:
                 raise ValueError(f"{spec.origin}: source_spec: split '{split}' has no rows")
         for split, table in raw.tables.items() if spec.is_interactions else ():
             check_interactions(self._engine, spec, split, table, self._missing)
-        self._checks += check_rows(spec, raw, self._request, self._known)
+        self._checks += repetitions(spec, raw, self._request)
+        if self._known is not None:
+            for table in raw.tables.values():
+                self._checks += moved_columns(self._engine, table, self._known.encoder)
         self._checks += [] if self._reader.is_table else check_listed(spec, raw)
         encoder, grown = self._encoder(spec, raw)
         columns = {"columns": dict(seen)} if seen else {}
@@ -84,7 +89,7 @@ class Run:
 
     def _encoder(self, spec: RawSpec, raw: RawTables) -> tuple[Encoder, dict]:
         known = self._known
-        if known is not None and known.growth is None:
+        if known is not None and known.ancestors is None:
             return _with_label(spec, known.encoder), {}
         if known is None:
             plain = {*spec.ids} - {*categorified(spec, self._flags, self._reader.is_table)}
@@ -93,9 +98,8 @@ class Run:
             plain = {f.name for f in known.encoder.features if isinstance(f, Identity)}
             stated = dict.fromkeys(plain)
         sizes = {name: size or self._size(spec, name, raw) for name, size in stated.items()}
-        fitted = TRAIN if TRAIN in raw.tables else next(iter(raw.tables))
         labels = spec.channels[LABEL_CHANNEL]
-        columns = [n for n in spec.features if n not in labels and spec.has(fitted, n)]
+        columns = [n for n in spec.features if n not in labels and spec.has(raw.fitted, n)]
         lists = [name for name in columns if spec.hotness(name) > 1]
         facts = raw.facts(columns, lists)
         sample = sample_of(raw.train_rows, raw.most_rows)
@@ -173,10 +177,7 @@ class Run:
             }
             for split, own in facts.items()
         }
-        long_lists: dict[str, int] = {}
-        for own in facts.values():
-            for name, count in own.long_lists.items():
-                long_lists[name] = long_lists.get(name, 0) + count
+        long_lists = dict(sum((own.long_lists for own in facts.values()), Counter()))
         num_columns = self._reader.num_columns
         own = {
             **({} if num_columns is None else {NUM_COLUMNS: num_columns}),
@@ -189,22 +190,18 @@ class Run:
         }
         vocabulary = OWN
         if self._known is not None:
-            vocabulary = KNOWN if self._known.growth is None else GROWN
+            vocabulary = KNOWN if self._known.ancestors is None else GROWN
         rows = {split: own.rows for split, own in facts.items()}
-        self._checks += unknown_values(
-            self._engine, raw, encoder, shares, rows, source_of, vocabulary
-        )
+        self._checks += unknown_values(raw, encoder, shares, rows, source_of, vocabulary)
         return {**spec.metadata, METADATA: own, ENCODER_FOLDER: encoder.digest}
 
 
 def _with_label(spec: RawSpec, encoder: Encoder) -> Encoder:
     """Returns an encoder that has the label; that of interactions without negatives has none."""
     known = {feature.name for feature in encoder.features}
-    labels = [
+    labels = tuple(
         Label(name=name, column=name, dtype=spec.features[name]["dtype"])
         for name in spec.channels[LABEL_CHANNEL]
         if name not in known
-    ]
-    return (
-        dataclasses.replace(encoder, features=(*encoder.features, *labels)) if labels else encoder
     )
+    return dataclasses.replace(encoder, features=encoder.features + labels)

@@ -47,10 +47,9 @@ def summary(
         lines.append(f"left out, in no channel: {rules.listing(unused)}")
     lines += [""]
     if thresholds := [f.threshold for f in encoder.features if isinstance(f, Vocabulary)]:
-        lines.append(
-            f"unknown: missing, rare and new values (id 0) of {', '.join(own['rows'])}; of "
-            "numbers, missing ones"
-        )
+        splits = ", ".join(own["rows"])
+        text = f"unknown: missing, rare and new values (id 0) of {splits}; of numbers, missing ones"
+        lines.append(text)
     if max(thresholds, default=0) > 1:
         lines.append("(n+): ids of the values that train has n times or more")
     if seen:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.encoding.encoder import Encoder, EncodingError
 from preproc.engines.engine import PART, ROW, SPLIT, Engine
+from preproc.engines.spark.tasks import runs
 from runtime.files.disk import write_errors_name
 
 _THREADS = 2  # NumPy and Arrow encode without the lock of the interpreter
@@ -83,8 +84,8 @@ class RowWriter:
                 [stack.enter_context(open(file.path, "r+b")) for file in files]
                 for files in self.files
             ]
-            runs = (run for batch in batches for run in _runs(batch))
-            for (number, run), encoded in _encoded_ahead(self._encode, runs):
+            parts = ((number, run) for number, own in runs(batches, PART) for run in own)
+            for (number, run), encoded in _encoded_ahead(self._encode, parts):
                 if number != part:
                     part, places = number, list(self.starts[number])
                 try:
@@ -141,13 +142,11 @@ class RowWriter:
 
     def _count(self, values: Mapping[str, np.ndarray], size: int, facts: SplitFacts) -> None:
         facts.rows += size
-        for name in (*self.ids, *filter(None, [self.label])):
+        if self.label:
+            facts.clicks += int(np.count_nonzero(values[self.label]))
+        for name in self.ids:
             array = values[name]
-            positive = int(np.count_nonzero(array))
-            if name == self.label:
-                facts.clicks += positive
-            else:
-                facts.unknown[name] += array.size - positive
+            facts.unknown[name] += array.size - int(np.count_nonzero(array))
 
 
 def _encoded_ahead(encode: Callable, runs: Iterator) -> Iterator[tuple[tuple, Future]]:
@@ -160,15 +159,6 @@ def _encoded_ahead(encode: Callable, runs: Iterator) -> Iterator[tuple[tuple, Fu
                 yield waiting.popleft()
         while waiting:
             yield waiting.popleft()
-
-
-def _runs(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yields the rows of each part of a batch."""
-    parts = batch.column(PART).to_numpy()
-    bounds = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(parts)]
-    for start, stop in itertools.pairwise(bounds):
-        if stop > start:
-            yield int(parts[start]), batch.slice(start, stop - start)
 
 
 def write_rows(

@@ -61,18 +61,19 @@ class RawTables:
         return {split: count_rows(self.engine, table) for split, table in self.tables.items()}
 
     @property
-    def _fitted(self) -> str:
+    def fitted(self) -> str:
+        """`train`; the first split where there is no train."""
         return TRAIN if TRAIN in self.tables else next(iter(self.tables))
 
     @property
     def train_rows(self) -> ir.Table:
-        """The rows of train; those of the first split where there is no train."""
-        table = self.tables[self._fitted]
+        """The rows of `fitted`."""
+        table = self.tables[self.fitted]
         return table.filter(table[SPLIT] == 0) if SPLIT in table.columns else table
 
     def train_sample(self, most: int) -> ir.Table:
         """Returns at most this number of the rows of train, the same ones on every engine."""
-        table = sample_of(self.tables[self._fitted], self.most_rows, most)
+        table = sample_of(self.tables[self.fitted], self.most_rows, most)
         return table.filter(table[SPLIT] == 0) if SPLIT in table.columns else table
 
     def numbered(self, columns: Sequence[str]) -> ir.Table:
@@ -81,7 +82,7 @@ class RawTables:
         That of rows that are divided is theirs, that of others the position of their raw split,
         train first.
         """
-        first = self.tables[self._fitted]
+        first = self.tables[self.fitted]
         if SPLIT in first.columns:
             return first.select(SPLIT, *columns)
         tables = [first, *(own for own in self.tables.values() if own is not first)]
@@ -94,7 +95,7 @@ class RawTables:
     @property
     def most_rows(self) -> int:
         """An upper bound of the number of `train_rows`."""
-        return self.num_rows[self._fitted]
+        return self.num_rows[self.fitted]
 
     @functools.cached_property
     def counts(self) -> Mapping[str, ir.Table]:
@@ -110,7 +111,7 @@ class RawTables:
         """Returns the facts of columns in train; `lists`: those that are known to be lists."""
         engine, missing = self.engine, self.missing
         others = [n for n in columns if n not in self._facts and n not in lists]
-        table = self.tables[self._fitted]
+        table = self.tables[self.fitted]
         for name in continuous_columns(engine, table, others, missing, self.most_rows):
             if facts := continuous_facts(engine, self.train_rows, name, missing):
                 self._facts[name] = facts
@@ -125,7 +126,7 @@ class RawTables:
         for name in columns:
             near = self.facts(columns)[name].near_numbers
             if near is not None and near.is_error and not has_id_name(name):
-                table = self.tables[self._fitted]
+                table = self.tables[self.fitted]
                 refuse_near_numbers(self.engine, table, name, near, self.missing)
 
     def choices(self, columns: Sequence[str]) -> dict[str, KindChoice]:

@@ -83,15 +83,12 @@ def inferred_content(
         used = {name: own for name, own in facts.items() if name not in left_out}
         channels, features = _channels(roles, used, choices, time)
         reasons = dict.fromkeys(roles["label"], "label") | dict.fromkeys(roles["drop"], "--drop")
-        reasons |= {name: _reason(own, choices.get(name)) for name, own in facts.items()} | left_out
+        reasons |= {name: str(own) for name, own in facts.items()}
+        reasons |= {name: f"{facts[name]}; {c.reason}" for name, c in choices.items() if c.reason}
+        reasons |= left_out
     if time is not None and time not in features:
         features[time], reasons[time] = {}, "divides the rows"
-    content = {
-        "feature_spec": features,
-        "source_spec": {TRAIN: [_table(features)]},
-        "channel_spec": channels,
-    }
-    return content, reasons
+    return _sections(features, channels, TRAIN), reasons
 
 
 def _channels(
@@ -122,13 +119,10 @@ def _channels(
     return channels, features
 
 
-def _reason(facts: ColumnFacts, choice: KindChoice | None) -> str:
-    return f"{facts}; {choice.reason}" if choice is not None and choice.reason else str(facts)
-
-
-def _table(features: Mapping[str, dict]) -> dict:
-    """Returns the chunk of a table that the engine has read already."""
-    return {"type": CSV, "features": list(features), "files": ["table"]}
+def _sections(features: dict[str, dict], channels: dict, split: str) -> dict:
+    """Returns sections whose chunk is a table that the engine has read already."""
+    chunk = {"type": CSV, "features": list(features), "files": ["table"]}
+    return {"feature_spec": features, "source_spec": {split: [chunk]}, "channel_spec": channels}
 
 
 def known_content(
@@ -153,12 +147,6 @@ def known_content(
                 f"'{name}' is missing, the file has {rules.listing(columns)}"
                 + rules.suggestion(name, columns)
             )
-    features = {name: {} for name in names}
-    for name in names:
-        if (hotness := known.hotness(name)) > 1:
-            features[name] = {"hotness": hotness}
-    return {
-        "feature_spec": features,
-        "source_spec": {split: [_table(features)]},
-        "channel_spec": channels,
-    }
+    hotness = {name: known.hotness(name) for name in names}
+    features = {name: {"hotness": n} if n > 1 else {} for name, n in hotness.items()}
+    return _sections(features, channels, split)

@@ -35,12 +35,8 @@ _ALLOWED_KINDS = {
     ITEM_CHANNEL: "iu",
     LABEL_CHANNEL: "biuf",
 }
-# Keys of a CSV chunk in addition to those of every chunk; the rules of two of them.
+# Keys of a CSV chunk in addition to those of every chunk.
 _OPTIONS = ("header", "delimiter", "quoting")
-_BOOLEANS = {
-    "header": "true (the first line of each file names its columns) or false",
-    "quoting": "true (fields may be quoted) or false (quotation marks are characters like others)",
-}
 
 
 @dataclass(frozen=True)
@@ -291,9 +287,9 @@ def _options(chunk: dict, where: str) -> dict:
     options = {name: chunk[name] for name in _OPTIONS if name in chunk}
     if kind == PARQUET and options:
         raise ValueError(f"{where}: {', '.join(options)}: only CSV files have that; remove it")
-    for name, rule in _BOOLEANS.items():
+    for name in ("header", "quoting"):
         if not isinstance(options.get(name, False), bool):
-            raise ValueError(f"{where}: {name} is {options[name]!r}; expected {rule}")
+            raise ValueError(f"{where}: {name} is {options[name]!r}; expected true or false")
     delimiter = options.get("delimiter", ",")
     if not isinstance(delimiter, str) or len(delimiter.encode()) != 1 or delimiter in '"\r\n\0;':
         raise ValueError(

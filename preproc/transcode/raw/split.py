@@ -4,6 +4,7 @@ A row's split depends on its number or its time alone, not on files or engines; 
 interaction on the number of the first row with its user and item.
 """
 
+import contextlib
 import itertools
 import math
 from collections.abc import Sequence
@@ -25,12 +26,11 @@ _TOLERANCE = 1e-6  # of the sum of the shares
 
 def parse_shares(text: str) -> dict[str, float]:
     """Returns the shares above 0 of train, validation and test, from text such as 0.8,0.1,0.1."""
-    try:
+    shares: list[float] = []
+    with contextlib.suppress(ValueError):
         shares = [float(part) for part in text.split(",")]
-    except ValueError:
-        shares = []
     valid = len(shares) == len(_SPLITS) and all(share >= 0 for share in shares)
-    if not valid or abs(sum(shares) - 1) > _TOLERANCE or not shares[0] or shares[0] >= 1:
+    if not valid or abs(sum(shares) - 1) > _TOLERANCE or not 0 < shares[0] < 1:
         raise ValueError(
             f"--split is '{text}'; expected three shares, of train, validation and test, that are "
             f"0 or more and add up to 1, e.g. {DEFAULT_SHARES}; 0 leaves a split out, but not train"
@@ -115,4 +115,4 @@ def _times(
 
 def _number(conditions: list[ir.BooleanValue]) -> ir.IntegerValue:
     branches = [(condition, number) for number, condition in enumerate(conditions)]
-    return ibis.cases(*branches, else_=len(branches)) if branches else ibis.literal(0)
+    return ibis.cases(*branches, else_=len(branches))

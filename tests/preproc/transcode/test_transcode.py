@@ -271,7 +271,7 @@ def test_numeric_types_of_parquet(tmp_path):
         (chunk_with(type="split_binary"), "type is 'split_binary'; raw data is csv or parquet"),
         (chunk_with(type="parquet", header=True), "header: only CSV files have that"),
         (chunk_with(header="yes"), "header is 'yes'; expected true"),
-        (chunk_with(quoting=0), "quoting is 0; expected true .* or false"),
+        (chunk_with(quoting=0), "quoting is 0; expected true or false"),
         (chunk_with(delimiter="\0"), r"delimiter is '\\x00'; expected one ASCII character"),
         (chunk_with(delimiter=";"), "delimiter is ';'; expected one ASCII character"),
         (chunk_with(files=["b"]), "/b: the file or folder does not exist"),
