@@ -68,43 +68,37 @@ def moved_columns(engine: Engine, table: ir.Table, encoder: Encoder) -> list[Fin
         if feature.hotness > 1 or isinstance(feature, HashBuckets):
             continue
         if profile.mean is not None and profile.quantiles:
-            sums |= _number_sums(len(columns), table[name], profile, encoder.missing_values)
+            own = _number_sums(table[name], profile, encoder.missing_values)
         elif isinstance(feature, Vocabulary):
-            value = text(table[name], encoder.missing_values)
-            sums[f"present{len(columns)}"] = value.count()
+            own = {"present": text(table[name], encoder.missing_values).count()}
         else:
             continue
+        sums |= {f"{key}_{len(columns)}": value for key, value in own.items()}
         columns[name] = profile
     row = fetch_row(engine, table.aggregate(**sums)) if columns else {}
-    checks = [
-        _moved(name, profile, {key: row.get(f"{key}{i}") for key in _KEYS}, row["rows"])
-        for i, (name, profile) in enumerate(columns.items())
-    ]
+    checks = []
+    for i, (name, profile) in enumerate(columns.items()):
+        end = f"_{i}"
+        own = {key.removesuffix(end): row[key] for key in row if key.endswith(end)}
+        checks.append(_moved(name, profile, own, row["rows"]))
     return [finding for _, finding in sorted(checks, key=lambda check: -check[0])]
 
 
-_KEYS = ("present", "mean", *(f"{side}{q}_" for side in ("below", "upto") for q in _QUANTILES))
-
-
 def _number_sums(
-    index: int, column: ir.Value, profile: ColumnProfile, missing: tuple[str, ...]
+    column: ir.Value, profile: ColumnProfile, missing: tuple[str, ...]
 ) -> dict[str, ir.Scalar]:
     x = number(column, missing)
     x = ibis.ifelse(x.isinf(), ibis.null("float64"), x)
-    sums = {f"present{index}": x.count(), f"mean{index}": x.mean()}
-    for quantile in _QUANTILES:
-        edge = _edge(profile, quantile)
-        sums[f"below{quantile}_{index}"] = ibis.ifelse(x < edge, 1, 0).sum()
-        sums[f"upto{quantile}_{index}"] = ibis.ifelse(x <= edge, 1, 0).sum()
+    sums = {"present": x.count(), "mean": x.mean()}
+    for i, edge in enumerate(_edges(profile)):
+        sums[f"below{i}"] = ibis.ifelse(x < edge, 1, 0).sum()
+        sums[f"upto{i}"] = ibis.ifelse(x <= edge, 1, 0).sum()
     return sums
 
 
-def _edge(profile: ColumnProfile, percent: int) -> float:
-    return profile.quantiles[_place(profile, percent)]
-
-
-def _place(profile: ColumnProfile, percent: int) -> int:
-    return round(percent / 100 * (len(profile.quantiles) - 1))
+def _edges(profile: ColumnProfile) -> list[float]:
+    last = len(profile.quantiles) - 1
+    return [profile.quantiles[round(percent / 100 * last)] for percent in _QUANTILES]
 
 
 def _moved(name: str, profile: ColumnProfile, sums: Mapping, rows: int) -> tuple[float, Finding]:
@@ -115,16 +109,15 @@ def _moved(name: str, profile: ColumnProfile, sums: Mapping, rows: int) -> tuple
     parts = []
     if (gap := abs(missing - trained_missing)) >= _MISSING_MOVED:
         parts.append(f"{missing:.1%} of the values are missing, {trained_missing:.1%} in training")
-    if sums["mean"] is not None and profile.quantiles:
+    if sums.get("mean") is not None and profile.quantiles:
         steps, last = profile.quantiles, len(profile.quantiles) - 1
-        for quantile in _QUANTILES:
-            edge = _edge(profile, quantile)
+        for i, edge in enumerate(_edges(profile)):
             # Where quantiles are equal, training had a value often, and all of its shares are
             # right.
             least, most = steps.index(edge) / last, (last - steps[::-1].index(edge)) / last
-            below, upto = (sums[f"{side}{quantile}_"] / present for side in ("below", "upto"))
+            below, upto = (sums[f"{side}{i}"] / present for side in ("below", "upto"))
             distance = max(distance, least - upto, below - most)
-        outside = (sums["below0_"] + present - sums["upto100_"]) / present
+        outside = (sums["below0"] + present - sums[f"upto{i}"]) / present
         if max(distance / _MOVED, outside / _OUTSIDE) >= 1:
             trained_mean = profile.mean or 0.0
             moved = (sums["mean"] - trained_mean) / (profile.deviation or 1.0)
@@ -149,16 +142,17 @@ def moved_numbers(
     """Returns whether numbers are distributed as in training, [rows] each, NaN where missing."""
     present, known = values[~np.isnan(values)], trained[~np.isnan(trained)]
     profile = ColumnProfile(len(trained), len(trained) - len(known))
-    sums: dict[str, float | None] = {"present": len(present), "mean": None}
+    sums: dict[str, float] = {"present": len(present)}
     if len(known) and len(present):
         steps = np.quantile(known, np.linspace(0, 1, MAX_QUANTILES), method="lower")
         statistics = (None, float(known.mean()), float(known.std()), tuple(steps.tolist()))
         profile = ColumnProfile(profile.count, profile.missing, *statistics)
         sums["mean"] = float(present.mean())
-        for quantile in _QUANTILES:
-            edge = _edge(profile, quantile)
-            sums[f"below{quantile}_"] = int((present < edge).sum())
-            sums[f"upto{quantile}_"] = int((present <= edge).sum())
+        for i, edge in enumerate(_edges(profile)):
+            sums |= {
+                f"below{i}": int((present < edge).sum()),
+                f"upto{i}": int((present <= edge).sum()),
+            }
     return _moved(column, profile, sums, len(values))[1]
 
 

@@ -6,7 +6,7 @@ from preproc.checks.report import NOTE, PASSED, WARNING, Finding, Kind
 from preproc.encoding.profile import ColumnProfile
 from preproc.fitting.transformation import LOG, NONE, STANDARDIZE, Scale
 
-LARGE = 100  # a mean or a standard deviation above it is worth a warning
+_LARGE = 100  # a mean or a standard deviation above it is worth a warning
 _CHOSEN = Kind(
     "chosen_scales",
     "few values would decide mean and standard deviation, and the others nearly coincide",
@@ -22,51 +22,37 @@ def scales(fitted: Mapping[str, Scale], profile: Mapping[str, ColumnProfile]) ->
         fitted: feature -> shape.
         profile: of the columns, which have the names of the features.
     """
-    checks: list[Finding] = []
+    checks = []
     chosen = {n: own.transformation for n, own in fitted.items() if own.is_chosen}
     if chosen:
-        checks.append(chosen_scales({n: how for n, how in chosen.items() if how != STANDARDIZE}))
+        others = {name: how for name, how in chosen.items() if how != STANDARDIZE}
+        listed = ", ".join(f"'{name}' by {how}" for name, how in others.items())
+        finding = _CHOSEN.finding(
+            NOTE if others else PASSED,
+            others,
+            f"--transform auto transforms {listed}",
+            f"--transform auto,{next(iter(others), '')}=standardize overrides it",
+        )
+        checks.append(finding)
     for name, own in fitted.items():
         if not own.is_chosen and own.transformation in (STANDARDIZE, LOG):
-            checks.append(requested_scale(name, own))
+            finding = _REQUESTED.finding(
+                WARNING if own.is_decided_by_few else PASSED,
+                (name,),
+                f"'{name}', --transform {own.transformation}: {own}",
+                f"use --transform {own.transformation},{name}=auto",
+            )
+            checks.append(finding)
     unscaled = [name for name, own in fitted.items() if own.transformation == NONE]
     if unscaled:
-        own = {name: profile[name] for name in unscaled}
-        sizes = {n: max(abs(p.mean or 0), p.deviation or 0) for n, p in own.items()}
-        checks.append(unscaled_numbers(sizes))
+        sizes = {n: max(abs(profile[n].mean or 0), profile[n].deviation or 0) for n in unscaled}
+        large = [name for name in unscaled if sizes[name] > _LARGE]
+        listed = ", ".join(f"'{name}'" for name in large)
+        finding = _UNSCALED.finding(
+            WARNING if large else PASSED,
+            large,
+            f"{listed}: mean or standard deviation above {_LARGE} in train",
+            "use --transform auto",
+        )
+        checks.append(finding)
     return checks
-
-
-def chosen_scales(transformations: Mapping[str, str]) -> Finding:
-    """Returns the features that `--transform auto` does not standardize, and by what instead."""
-    texts = [f"'{name}' by {how}" for name, how in transformations.items()]
-    return _CHOSEN.finding(
-        NOTE if transformations else PASSED,
-        transformations,
-        f"--transform auto transforms {', '.join(texts)}",
-        f"--transform auto,{next(iter(transformations), '')}=standardize overrides it",
-    )
-
-
-def requested_scale(feature: str, scale: Scale) -> Finding:
-    """Returns whether few values decide the scale of a feature whose transformation was
-    requested."""
-    return _REQUESTED.finding(
-        WARNING if scale.is_decided_by_few else PASSED,
-        (feature,),
-        f"'{feature}', --transform {scale.transformation}: {scale}",
-        f"use --transform {scale.transformation},{feature}=auto",
-    )
-
-
-def unscaled_numbers(sizes: Mapping[str, float]) -> Finding:
-    """Returns which features are large numbers that are not scaled; sizes: feature -> mean or
-    standard deviation, the larger one."""
-    large = [name for name, size in sizes.items() if size > LARGE]
-    listed = ", ".join(f"'{name}'" for name in large)
-    return _UNSCALED.finding(
-        WARNING if large else PASSED,
-        large,
-        f"{listed}: mean or standard deviation above {LARGE} in train",
-        "use --transform auto",
-    )

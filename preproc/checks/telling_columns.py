@@ -71,7 +71,10 @@ def telling_columns(
     names, checks = [*kinds], []
     for start in range(0, len(names), _COLUMNS):
         own = names[start : start + _COLUMNS]
-        values = {f"c{i}": _value(sample[n], kinds[n], missing) for i, n in enumerate(own)}
+        values = {
+            f"c{i}": (number if kinds[name] == NUMBERS else text)(sample[name], missing)
+            for i, name in enumerate(own)
+        }
         selected = sample.select(
             label=label_number(sample[label.column], label, missing), fold=fold, **values
         )
@@ -90,10 +93,6 @@ def telling_columns(
     return checks
 
 
-def _value(column: ir.Value, kind: str, missing: tuple[str, ...]) -> ir.Value:
-    return number(column, missing) if kind == NUMBERS else text(column, missing)
-
-
 def column_auc(column: pa.Array, labels: np.ndarray, folds: np.ndarray) -> float:
     """Returns the AUC of the label by a column alone, [n] each: the mean label per value, or per
     quantile bin of numbers, in the other folds; missing values are a value of their own."""
@@ -104,7 +103,10 @@ def column_auc(column: pa.Array, labels: np.ndarray, folds: np.ndarray) -> float
         values = column.to_numpy(zero_copy_only=False)
         present = ~np.isnan(values)
         if present.mean() > _UNIQUE_SHARE:
-            ranked = rank_auc(*_counts(values[present], labels[present]))
+            _, own = np.unique(values[present], return_inverse=True)
+            ranked = rank_auc(
+                np.bincount(own), np.bincount(own[labels[present]], minlength=own.max() + 1)
+            )
         if size > _BINS and present.any():
             steps = np.arange(1, _BINS) / _BINS
             edges = np.unique(np.quantile(values[present], steps, method="lower"))
@@ -118,12 +120,6 @@ def column_auc(column: pa.Array, labels: np.ndarray, folds: np.ndarray) -> float
     _, places = np.unique(shares.ravel()[order], return_index=True)
     rows, clicks = (np.add.reduceat(each.ravel()[order], places) for each in (rows, clicks))
     return max(rank_auc(rows, clicks), ranked, 1 - ranked)
-
-
-def _counts(values: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the numbers of rows and of labels that are 1 of each value, in their order."""
-    _, codes = np.unique(values, return_inverse=True)
-    return np.bincount(codes), np.bincount(codes[labels], minlength=codes.max() + 1)
 
 
 def rank_auc(rows: np.ndarray, clicks: np.ndarray) -> float:

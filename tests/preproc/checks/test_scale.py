@@ -5,9 +5,10 @@ import pytest
 
 from dataloading.spec.data_checks import read_findings
 from preproc.checks.report import NOTE, PASSED, WARNING
-from preproc.checks.scale import chosen_scales, requested_scale, unscaled_numbers
+from preproc.checks.scale import scales
 from preproc.checks.telling_columns import is_constant
 from preproc.encoding.encoder import Encoder
+from preproc.encoding.profile import ColumnProfile
 from preproc.fitting.transformation import Scale
 from tests.preproc.transcode.test_transcode import changed, raw, run
 from tests.preproc.transcode.test_transcode_file import spec_of
@@ -16,23 +17,34 @@ NUM_ROWS = 400
 
 
 def test_levels_and_texts():
-    few = requested_scale("x", Scale("standardize", 0.1, 0.004, 12.3, 9e9))
-    assert few.level == WARNING and few.columns == ("x",)
-    assert few.seen == (
-        "'x', --transform standardize: half of the values lie within 0.00 standard deviations, the "
-        "farthest, 9e+09, is 12 from the mean"
+    fitted = {
+        "few": Scale("standardize", 0.1, 0.004, 12.3, 9e9),
+        "even": Scale("log", 0.5, 1.0, 12.3),
+        "equal": Scale("standardize", None, 0.0, 33.3, 7),
+        "tail": Scale("log", 0.6, 1.0, 2.0, is_chosen=True),
+        "normal": Scale("standardize", 0.9, 1.0, 2.0, is_chosen=True),
+        "large": Scale("none", 0.9, 1.0, 2.0),
+        "small": Scale("none", 0.9, 1.0, 2.0),
+    }
+    profile = {"large": ColumnProfile(9, 0, mean=-101.0), "small": ColumnProfile(9, 0, mean=100.0)}
+    checks = scales(fitted, profile)
+    assert [(check.level, check.columns) for check in checks] == [
+        (NOTE, ("tail",)),
+        (WARNING, ("few",)),
+        (PASSED, ("even",)),
+        (PASSED, ("equal",)),
+        (WARNING, ("large",)),
+    ]
+    assert checks[0].seen == "--transform auto transforms 'tail' by log"
+    assert checks[1].seen == (
+        "'few', --transform standardize: half of the values lie within 0.00 standard deviations, "
+        "the farthest, 9e+09, is 12 from the mean"
     )
-    assert requested_scale("x", Scale("standardize", 0.5, 1.0, 12.3)).level == PASSED
-    assert requested_scale("x", Scale("standardize", None, 0.0, 12.3)).level == PASSED
-    assert unscaled_numbers({"x": 100.0}).level == PASSED
-    large = unscaled_numbers({"x": 101.0, "y": 3.0, "z": 1e9})
-    assert large.level == WARNING and large.columns == ("x", "z")
-    assert large.seen == "'x', 'z': mean or standard deviation above 100 in train"
-    assert chosen_scales({}).level == PASSED
-    chosen = chosen_scales({"x": "log", "y": "quantile"})
-    assert chosen.level == NOTE and chosen.columns == ("x", "y")
-    assert chosen.seen == "--transform auto transforms 'x' by log, 'y' by quantile"
-    assert str(Scale("quantile", None, 0.0, 33.3, 7)).startswith("98 % of the values are equal, ")
+    assert checks[3].seen.endswith(
+        "98 % of the values are equal, the farthest, 7, is 33 from the mean"
+    )
+    assert checks[4].seen == "'large': mean or standard deviation above 100 in train"
+    assert scales({"normal": fitted["normal"]}, {})[0].level == PASSED
 
 
 @pytest.mark.parametrize(
