@@ -82,18 +82,10 @@ def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
         try:
             return values.cast(pa.binary()).cast(pa.string())
         except pa.ArrowInvalid:
-            texts = values.to_pylist()
-            index = next(i for i, text in enumerate(texts) if not _is_utf8(text))
-            raise InvalidValue(index, f"{texts[index]!r:.100}", "UTF-8 text") from None
+            for index, text in enumerate(values.to_pylist()):
+                if (text or b"").decode(errors="ignore").encode() != (text or b""):
+                    raise InvalidValue(index, f"{text!r:.100}", "UTF-8 text") from None
     return values
-
-
-def _is_utf8(text: bytes | None) -> bool:
-    try:
-        (text or b"").decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def trimmed_texts(values: pa.Array) -> pa.Array:
@@ -150,10 +142,14 @@ def numbers(values: pa.Array, missing: pa.Array) -> NDArray[np.float64]:
     """
     kind = values.type
     if pa.types.is_string(kind):
-        result = _plain_numbers(values, missing)
-        if result is None:
+        result = None if _spell_numbers(tuple(missing.to_pylist())) else _cast(values)
+        if result is None:  # some may be missing, have spaces, or not be numbers
             values = texts(values, missing)
-            result = _parsed(values)
+            result = _cast(values)
+        if result is None:
+            is_bad = pc.fill_null(pc.invert(pc.match_substring_regex(values, NUMBER)), False)
+            refuse(is_bad.to_numpy(zero_copy_only=False), values, "a number")
+            raise AssertionError(f"Arrow refused a number that matches {NUMBER}")
     elif pa.types.is_null(kind):
         return np.full(len(values), np.nan)
     elif is_number(kind):
@@ -166,11 +162,6 @@ def numbers(values: pa.Array, missing: pa.Array) -> NDArray[np.float64]:
             refuse(is_infinite, values, _FINITE)
         result = np.where(is_infinite, np.nan, result)
     return result
-
-
-def _plain_numbers(values: pa.Array, missing: pa.Array) -> NDArray[np.float64] | None:
-    """Returns texts as numbers; None if they may have spellings of missing values, or others."""
-    return None if _spell_numbers(tuple(missing.to_pylist())) else _cast(values)
 
 
 @functools.lru_cache
@@ -192,15 +183,6 @@ def _cast(values: pa.Array) -> NDArray[np.float64] | None:
         return None
     # Arrow also reads texts such as `NAN`.
     return result if np.count_nonzero(np.isnan(result)) == values.null_count else None
-
-
-def _parsed(values: pa.Array) -> NDArray[np.float64]:
-    result = _cast(values)
-    if result is not None:
-        return result
-    is_bad = pc.fill_null(pc.invert(pc.match_substring_regex(values, NUMBER)), False)
-    refuse(is_bad.to_numpy(zero_copy_only=False), values, "a number")
-    raise AssertionError(f"Arrow refused a number that matches {NUMBER}")
 
 
 def integers(values: pa.Array, missing: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -31,13 +31,8 @@ class EncodingError(ValueError):
     """
 
     def __init__(self, feature: str, column: str, row: int | None, value: str, rule: str):
-        self.feature, self.column, self.row, self.found, self.rule = (
-            feature,
-            column,
-            row,
-            value,
-            rule,
-        )
+        self.feature, self.column, self.row = feature, column, row
+        self.found, self.rule = value, rule
         place = f"feature '{feature}'"
         place += f", column '{column}'" if column != feature else ""
         place += f", row {row + 1} (counted from 1)" if row is not None else ""
@@ -123,11 +118,10 @@ class Encoder:
             try:
                 if encoding.column not in columns:
                     columns[encoding.column] = _column(batch, encoding.column)
-                    num_rows = len(next(iter(columns.values())))
-                    if len(columns[encoding.column]) != num_rows:
-                        length = len(columns[encoding.column])
-                        raise InvalidValue(-1, f"{length}", f"{num_rows} values, one per row")
-                arrays |= encoding.encode(columns[encoding.column], self._missing, long_lists)
+                column, first = columns[encoding.column], next(iter(columns.values()))
+                if len(column) != len(first):
+                    raise InvalidValue(-1, f"{len(column)}", f"{len(first)} values, one per row")
+                arrays |= encoding.encode(column, self._missing, long_lists)
             except InvalidValue as bad:
                 row = bad.index if bad.index >= 0 else None
                 error = EncodingError(encoding.name, encoding.column, row, bad.found, bad.rule)
@@ -257,11 +251,11 @@ def _column(batch: Any, name: str) -> pa.Array | pa.ChunkedArray:
             whole column is wrong.
     """
     if isinstance(batch, pa.RecordBatch | pa.Table):
-        names, frame = batch.schema.names, batch
+        names = batch.schema.names
     elif isinstance(batch, Mapping):
-        names, frame = batch, batch
+        names = batch
     elif hasattr(batch, "columns") and hasattr(batch, "iloc"):  # pandas, which is not imported
-        names, frame = batch.columns, batch
+        names = batch.columns
     else:
         raise TypeError(
             "expected a record batch, a table, a pandas frame, or a mapping of column names to "
@@ -270,7 +264,7 @@ def _column(batch: Any, name: str) -> pa.Array | pa.ChunkedArray:
     if name not in names:
         columns = ", ".join(map(str, names))
         raise InvalidValue(-1, f"the columns {columns:.300}", f"a column '{name}'")
-    values = frame[name]
+    values = batch[name]
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     if isinstance(values, np.ndarray) and values.ndim > 1:
@@ -280,22 +274,21 @@ def _column(batch: Any, name: str) -> pa.Array | pa.ChunkedArray:
     try:
         return pa.array(values, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        return _mixed(values)
+        raise _mixed(values) from None
 
 
-def _mixed(values: Any) -> pa.Array:
-    """Raises InvalidValue for values that have no common type."""
+def _mixed(values: Any) -> InvalidValue:
+    """Returns the error of values that have no common type."""
+    rule = "values of one type: texts, numbers below 2^63, or lists of them"
     kinds: set[type] = set()
     for row, value in enumerate(values):
         if value is None or value != value:
             continue
-        kinds.add(type(value))
+        kinds.add(float if isinstance(value, int | float) else type(value))
         try:
             pa.array([value])
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-            rule = "texts, numbers below 2^63, or lists of them"
-            raise InvalidValue(row, f"{value!r:.100}", rule) from None
-        if len(kinds) > 1 and not kinds <= {int, float, bool}:
-            names = " and ".join(sorted(kind.__name__ for kind in kinds))
-            raise InvalidValue(row, f"{value!r:.100} ({names})", "values of one type")
-    raise InvalidValue(-1, "values of several types", "values of one type")
+            kinds.add(object)
+        if len(kinds) > 1:
+            return InvalidValue(row, f"{value!r:.100} ({type(value).__name__})", rule)
+    return InvalidValue(-1, "values of several types", rule)

@@ -15,6 +15,9 @@ from preproc.encoding.encodings import IdEncoding, smallest_dtype
 from preproc.encoding.lists import FlatValues
 from preproc.encoding.vocabulary_lookup import TextIndex
 
+_KINDS = {"values": pa.string(), "counts": pa.int64(), "last_seen": pa.date32()}
+_KINDS["previous_ids"] = pa.int64()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary(IdEncoding):
@@ -47,26 +50,14 @@ class Vocabulary(IdEncoding):
         super().__post_init__()
         if self.first_id not in (0, 1):
             raise self.invalid("first id", "0 or 1", self.first_id)
-        types = {
-            "values": pa.string(),
-            "counts": pa.int64(),
-            "last_seen": pa.date32(),
-            "previous_ids": pa.int64(),
-        }
-        for name, kind in types.items():
-            array = getattr(self, name)
-            if array is None and name in ("last_seen", "previous_ids"):
-                continue
-            if not isinstance(array, pa.Array) or array.type != kind:
-                raise self.invalid(name, f"an array of {kind}", getattr(array, "type", array))
-            if len(array) != len(self.values):
-                raise self.invalid(name, f"{len(self.values):,} values", f"{len(array):,}")
-            if array.null_count and name != "previous_ids":
-                raise self.invalid(name, "no null", "null")
-        for name, array in self.attributes.items():
-            if array.type != pa.int64() or len(array) != len(self.values) or not self.first_id:
-                rule = f"int64 ids of {len(self.values):,} values, the first with id 1"
-                raise self.invalid(f"attribute '{name}'", rule, f"{len(array):,} {array.type}")
+        arrays = {name: (getattr(self, name), kind) for name, kind in _KINDS.items()}
+        arrays |= {f"attribute '{n}'": (ids, pa.int64()) for n, ids in self.attributes.items()}
+        for name, (array, kind) in arrays.items():
+            if array is not None and (array.type != kind or len(array) != len(self.values)):
+                rule = f"{len(self.values):,} values of {kind}"
+                raise self.invalid(name, rule, f"{len(array):,} of {array.type}")
+        if self.attributes and not self.first_id:
+            raise self.invalid("attributes", "the first id 1", self.first_id)
 
     @property
     def _num_values(self) -> int:

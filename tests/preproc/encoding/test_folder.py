@@ -73,9 +73,9 @@ def test_attributes(tmp_path):
     assert ids["count"].tolist() == [[3, 0], [0, 3], [0, 0]]
     names = [{"city": pa.array([4, 1])}, {"town": pa.array([4, 1])}, {"city": pa.array([1, 4])}]
     assert len({encoder(attributes=each).digest for each in names}) == 3
-    with pytest.raises(ValueError, match="attribute 'city': expected int64 ids of 2 values"):
+    with pytest.raises(ValueError, match="attribute 'city': expected 2 values of int64"):
         encoder(attributes={"city": pa.array([4])})
-    with pytest.raises(ValueError, match="the first with id 1"):
+    with pytest.raises(ValueError, match="expected the first id 1"):
         encoder(attributes={"city": pa.array([4, 1])}, first_id=0)
 
 
@@ -172,7 +172,7 @@ def replace_vocabulary(**columns):
         (write("*.parquet", b"PAR1"), "Parquet"),
         (replace_vocabulary(value=["a"]), "expected 2 rows, got 1"),
         (replace_vocabulary(value=["b", "a"]), "counts"),
-        (replace_vocabulary(value=[1, 2], count=[2, 1]), "values: expected an array of string"),
+        (replace_vocabulary(value=[1, 2], count=[2, 1]), "values: expected 2 values of string"),
         (replace_vocabulary(value=["a", "b"], count=[2, 1]), "does not match its digest"),
     ],
 )
