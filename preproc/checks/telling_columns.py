@@ -9,18 +9,16 @@ import pyarrow as pa
 from preproc.checks.report import NOTE, PASSED, WARNING, Finding, Kind
 from preproc.encoding.encodings import Label
 from preproc.engines.engine import ROW, Engine, fetch_row
-from preproc.fitting.expressions import hashed, number, text
+from preproc.fitting.expressions import number, text
 from preproc.fitting.infer import IDS, NUMBERS, ColumnFacts
-from preproc.fitting.label_expression import label_number
+from preproc.fitting.label_expression import FOLDS, labelled_columns
 from preproc.fitting.whole_numbers import held_out_shares
 
 _TELLING_AUC = 0.995
 _LEAST_OF_A_LABEL = 50  # rows; fewer are separated by chance
 _LEAST_ROWS = 100
 SAMPLE_ROWS = 100_000  # of the AUC
-_FOLDS = 5
 _BINS = 64
-_COLUMNS = 8  # fetched at a time
 _UNIQUE_SHARE = 0.99
 _FIRST_ROWS = 1000  # in which row numbers are looked for
 _MOST_PER_ROW = 2  # range of a saved index, of which rows may be missing, per row
@@ -67,29 +65,19 @@ def telling_columns(
         sample: training rows, at most about `SAMPLE_ROWS`.
         kinds: column -> `NUMBERS` or `IDS`.
     """
-    fold = (hashed(sample[ROW], 2) % _FOLDS).cast("int8")
-    names, checks = [*kinds], []
-    for start in range(0, len(names), _COLUMNS):
-        own = names[start : start + _COLUMNS]
-        values = {
-            f"c{i}": (number if kinds[name] == NUMBERS else text)(sample[name], missing)
-            for i, name in enumerate(own)
-        }
-        selected = sample.select(
-            label=label_number(sample[label.column], label, missing), fold=fold, **values
-        )
-        # Without its rows that have no label: a condition of the query would cost more.
-        fetched = engine.fetch(selected)
-        fetched = fetched.filter(fetched["label"].is_valid())
-        labels = fetched["label"].to_numpy().astype(bool)
+    values = {
+        name: (number if kind == NUMBERS else text)(sample[name], missing)
+        for name, kind in kinds.items()
+    }
+    checks = []
+    columns = labelled_columns(engine, sample, values, label, missing, 2)
+    for name, column, labels, folds in columns:
         if min(labels.sum(), len(labels) - labels.sum()) < _LEAST_OF_A_LABEL:
             return []
-        folds = fetched["fold"].to_numpy().astype(np.int64)
-        for i, name in enumerate(own):
-            auc = column_auc(fetched[f"c{i}"].combine_chunks(), labels, folds)
-            seen = f"'{name}' alone predicts the label with an AUC of {auc:.4f}"
-            check = useless_column(_TELLS_LABEL, name, auc > _TELLING_AUC, seen, is_left_out)
-            checks.append(check)
+        auc = column_auc(column.combine_chunks(), labels, folds)
+        seen = f"'{name}' alone predicts the label with an AUC of {auc:.4f}"
+        check = useless_column(_TELLS_LABEL, name, auc > _TELLING_AUC, seen, is_left_out)
+        checks.append(check)
     return checks
 
 
@@ -113,9 +101,9 @@ def column_auc(column: pa.Array, labels: np.ndarray, folds: np.ndarray) -> float
             codes = np.searchsorted(edges, values, side="right")  # NaN: the last bin
             codes, size = np.where(present, codes, len(edges) + 1), len(edges) + 2
     cells = folds * size + codes
-    rows = np.bincount(cells, minlength=size * _FOLDS).reshape(_FOLDS, size)
-    clicks = np.bincount(cells[labels], minlength=size * _FOLDS).reshape(_FOLDS, size)
-    shares = np.stack([held_out_shares(rows, clicks, fold) for fold in range(_FOLDS)])
+    rows = np.bincount(cells, minlength=size * FOLDS).reshape(FOLDS, size)
+    clicks = np.bincount(cells[labels], minlength=size * FOLDS).reshape(FOLDS, size)
+    shares = np.stack([held_out_shares(rows, clicks, fold) for fold in range(FOLDS)])
     order = np.argsort(shares, axis=None)
     _, places = np.unique(shares.ravel()[order], return_index=True)
     rows, clicks = (np.add.reduceat(each.ravel()[order], places) for each in (rows, clicks))

@@ -1,6 +1,5 @@
 """Columns of texts of which nearly all are numbers: what the others are, and the error of it."""
 
-import re
 import shlex
 from dataclasses import dataclass
 
@@ -110,10 +109,9 @@ def refuse_near_numbers(
     flag = f"--categorical {shlex.quote(column)} to take the column as categorical"
     if near.number_format not in ("", INFINITY):
         raise ValueError(
-            f"{place}: column '{column}': expected numbers such as "
-            f"{plain_number(near.others[0])}, got {near.others[0]!r}, with "
-            f"{near.number_format}; possible solutions: write the numbers of the column like this, "
-            f"or use {flag}"
+            f"{place}: column '{column}': expected numbers such as 1234.5, got "
+            f"{near.others[0]!r}, with {near.number_format}; possible solutions: write the numbers "
+            f"of the column like this, or use {flag}"
         )
     what = " (infinite)" if near.number_format else ""
     spellings = shlex.quote(",".join(near.others))
@@ -126,15 +124,3 @@ def refuse_near_numbers(
         f"{place}: column '{column}': {near.share:.1%} of the values are numbers, but not "
         f"{listing(map(repr, near.others))}{what}; possible solutions: {', or '.join(solutions)}"
     )
-
-
-def plain_number(formatted: str) -> str:
-    """Returns the text of a number without its format: `1234.5` for `$1,234.5`."""
-    digits = re.sub(rf"{_CURRENCY}|[%{_SPACES}]", "", formatted)
-    comma, point = digits.rfind(","), digits.rfind(".")
-    groups = re.fullmatch(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+", digits[: point if point >= 0 else None])
-    if groups or digits.count(",") > 1:
-        return digits.replace(",", "")
-    if comma >= 0 or digits.count(".") > 1:
-        return digits.replace(".", "").replace(",", ".")
-    return digits

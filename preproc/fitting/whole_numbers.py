@@ -18,32 +18,21 @@ import numpy as np
 import pyarrow as pa
 
 from preproc.encoding.encodings import Label
-from preproc.engines.engine import ROW, Engine
-from preproc.fitting.expressions import hashed, number
-from preproc.fitting.label_expression import label_number
+from preproc.engines.engine import Engine
+from preproc.fitting.continuous import sample_of
+from preproc.fitting.expressions import number
+from preproc.fitting.label_expression import FOLDS, labelled_columns
 
 FEW_VALUES = 20  # up to here every value has rows enough to be a category
 _BINS = 64
-_FOLDS = 5
 _PRIOR_ROWS = 20.0
 _SURE = 5.0  # standard errors
 _ROWS_PER_VALUE = 2
 _SAMPLE_ROWS = 1_000_000
-_COLUMNS = 8  # fetched at a time
 # Last words of names of ids, those that need a word before them, and whole names.
 _ID_WORDS = {"id", "ids", "uid", "userid", "itemid", "uuid", "guid", "key", "hash", "code", "phone"}
-_ID_WORDS |= {
-    "sku",
-    "isbn",
-    "ean",
-    "upc",
-    "asin",
-    "barcode",
-    "zip",
-    "zipcode",
-    "postcode",
-    "postal",
-}
+_ID_WORDS |= {"sku", "isbn", "ean", "upc", "asin", "barcode"}
+_ID_WORDS |= {"zip", "zipcode", "postcode", "postal"}
 _NUMBER_WORDS = {"number", "no", "nr", "nbr"}
 _ID_NAMES = {"user", "item", "customer", "product", "store", "shop", "movie", "session", "device"}
 
@@ -101,22 +90,14 @@ def measure(
         label: its encoding.
         num_rows: an upper bound of the rows of `table`.
     """
-    step = -(-num_rows // _SAMPLE_ROWS)
-    sample = table.filter(table[ROW] % step == 0) if step > 1 else table
-    fold = (hashed(sample[ROW], 1) % _FOLDS).cast("int8")
-    result = {}
-    for start in range(0, len(columns), _COLUMNS):
-        names = columns[start : start + _COLUMNS]
-        values = {f"c{i}": number(sample[name], missing) for i, name in enumerate(names)}
-        rows = sample.select(
-            label=label_number(sample[label.column], label, missing), fold=fold, **values
+    sample = sample_of(table, num_rows, _SAMPLE_ROWS)
+    values = {name: number(sample[name], missing) for name in columns}
+    return {
+        name: _advantage(column.to_numpy(), labels, folds)
+        for name, column, labels, folds in labelled_columns(
+            engine, sample, values, label, missing, 1
         )
-        rows = engine.fetch(rows.filter(rows.label.notnull()))
-        labels = rows["label"].to_numpy().astype(bool)
-        folds = rows["fold"].to_numpy().astype(np.int32)
-        for i, name in enumerate(names):
-            result[name] = _advantage(rows[f"c{i}"].to_numpy(), labels, folds)
-    return result
+    }
 
 
 def _advantage(column: np.ndarray, labels: np.ndarray, folds: np.ndarray) -> float | None:
@@ -127,10 +108,10 @@ def _advantage(column: np.ndarray, labels: np.ndarray, folds: np.ndarray) -> flo
     order = np.argsort(encoded.dictionary.to_numpy())
     cells = folds[present] * len(order) + encoded.indices.to_numpy()
     rows, clicks = (
-        np.bincount(own, minlength=len(order) * _FOLDS).astype(np.int32)
+        np.bincount(own, minlength=len(order) * FOLDS).astype(np.int32)
         for own in (cells, cells[labels[present]])
     )
-    return advantage(*(counts.reshape(_FOLDS, -1)[:, order] for counts in (rows, clicks)))
+    return advantage(*(counts.reshape(FOLDS, -1)[:, order] for counts in (rows, clicks)))
 
 
 def advantage(rows: np.ndarray, clicks: np.ndarray) -> float | None:

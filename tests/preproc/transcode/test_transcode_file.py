@@ -288,7 +288,7 @@ def test_remedies_of_near_numbers(tmp_path, capsys):
     flags = ("--label=bought", "--split=0.8,0.1,0.1")
     assert run(path, *flags, output=tmp_path / "x") == 2
     error = capsys.readouterr().err
-    assert "expected numbers such as 1.5, got '1,5', with a decimal comma" in error
+    assert "expected numbers such as 1234.5, got '1,5', with a decimal comma" in error
     path.write_text(path.read_text().replace('"1,5"', "1.5"))
     assert run(path, *flags, output=tmp_path / "x") == 2
     error = capsys.readouterr().err
