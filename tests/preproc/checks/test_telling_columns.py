@@ -117,8 +117,3 @@ def test_auc_of_a_column():
     assert column_auc(missing, labels, folds) == 1.0
     unique = pa.array([f"v{i}" for i in range(3000)])
     assert column_auc(unique, labels, folds) < 0.6
-
-
-def test_auc_by_ranks():
-    # Scores 1, 2, 2, 3 with labels 0, 0, 1, 1: pairs won 1 + 0.5 + 1 + 1 of 4.
-    assert rank_auc(np.array([1, 2, 1]), np.array([0, 1, 1])) == 3.5 / 4

@@ -7,16 +7,7 @@ from tests.preproc.data_checks.expected import Expected, Write
 
 @dataclass(frozen=True)
 class Cell:
-    """An input with a fault, at a place.
-
-    Attributes:
-        kind: of the fault, a row of the table.
-        member: of the kind.
-        place: name of the place.
-        write: writes the input.
-        expected: what the command does.
-        flags: of the command, in addition to those of the place.
-    """
+    """An input with a fault, at a place."""
 
     kind: str
     member: str

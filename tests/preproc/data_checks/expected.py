@@ -17,14 +17,7 @@ def of_table(table: Table) -> Write:
 
 @dataclass(frozen=True)
 class Right:
-    """The input is read as another one is.
-
-    Attributes:
-        equal: writes the other one.
-        finding: name of a check that notes it; empty: no check reports more than for the other.
-        rows_only: the encoders differ, as they know the spellings; the encoded rows do not.
-        flags: of the other one.
-    """
+    """The input is read as another one is."""
 
     equal: Write
     finding: str = ""
@@ -49,11 +42,7 @@ class Right:
 
 @dataclass(frozen=True)
 class Reads:
-    """The input is read with certain results, and no warning.
-
-    Attributes:
-        rule: what is true of the outcome.
-    """
+    """The input is read with certain results, and no warning."""
 
     rule: Callable[[Outcome], bool]
 
@@ -66,15 +55,7 @@ class Reads:
 
 @dataclass(frozen=True)
 class Reported:
-    """A check warns, so that --strict refuses, or notes what the preparation took care of.
-
-    Attributes:
-        check_name: of the check.
-        column: it is about; empty: any.
-        level: of the finding.
-        rule: what else is true of the outcome.
-        remedy: flags with which the finding is gone, or does not matter.
-    """
+    """A check warns, so that --strict refuses, or notes what the preparation took care of."""
 
     check_name: str
     column: str = ""
@@ -106,13 +87,7 @@ class Reported:
 
 @dataclass(frozen=True)
 class Refused:
-    """The command ends with an error that names the cause.
-
-    Attributes:
-        words: of the message.
-        remedy: flags of which one is in the message, and with which the command works.
-        fixed: writes the input as the message asks for.
-    """
+    """The command ends with an error that names the cause."""
 
     words: tuple[str, ...]
     remedy: tuple[str, ...] = ()

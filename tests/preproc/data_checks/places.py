@@ -26,13 +26,7 @@ _TRAINED = "trained"  # folder of what was made from clean rows before
 
 
 class Outcome(NamedTuple):
-    """End of a command.
-
-    Attributes:
-        status: exit status.
-        output, errors: what it printed.
-        folder: of the data set, or file of the scores.
-    """
+    """End of a command."""
 
     status: int
     output: str
@@ -57,17 +51,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Place:
-    """A command and a format.
-
-    Attributes:
-        name: of the place.
-        table: kind of its tables.
-        command: main function.
-        file: name of the input file.
-        input: flag of the input.
-        flags: others; `{trained}` is the folder of what was made before, `{model}` that of a model.
-        engine: flags of an engine that is not the default.
-    """
+    """A command and a format."""
 
     name: str
     table: str

@@ -62,11 +62,6 @@ def test_facts_of_texts(duckdb, read):
     assert facts("0.5", " 7") is None
 
 
-def test_facts_of_floats(duckdb, read):
-    rows = read({"x": [0.5, float("nan"), None, 2.0]})
-    assert continuous_facts(duckdb, rows, "x", ()) == ColumnFacts(2, 2, 0, is_number=True)
-
-
 def test_sample(duckdb, read):
     rows = read({"x": np.arange(1001)})
     sampled = duckdb.fetch(sample_of(rows, 1001).select(ROW))[ROW].to_pylist()

@@ -7,7 +7,6 @@ from preproc.encoding.encodings import Label
 from preproc.fitting.whole_numbers import (
     KindChoice,
     _binned,
-    advantage,
     choose,
     has_id_name,
     measure,
@@ -81,14 +80,6 @@ def test_neighbors_of_few_values():
     assert binned.tolist() == [[2] * 64] and places.tolist() == [i // 2 for i in range(128)]
 
 
-def test_ids_and_amounts_of_few_values():
-    rng = np.random.default_rng(0)
-    values = rng.integers(0, 40, 8000)
-    rates = {"id": rng.beta(2, 4, 40)[values], "amount": 0.1 + values / 80}
-    z = {n: advantage(*counted(values, rng.random(8000) < rate)) for n, rate in rates.items()}
-    assert z["id"] > 5 and z["amount"] < 0
-
-
 def columns(num_rows=20_000):
     """An id with a rate of its own per value, an amount that the rate grows with, and noise."""
     rng = np.random.default_rng(0)
@@ -96,28 +87,6 @@ def columns(num_rows=20_000):
     rate = 0.4 * rng.uniform(0, 1, 500)[ids] + 0.6 * amount / 500
     label = rng.uniform(0, 1, num_rows) < rate
     return {"ids": ids, "amount": amount, "noise": rng.integers(0, 500, num_rows), "y": label}
-
-
-def counted(values, label, folds=5):
-    """Rows and clicks [folds, values]."""
-    fold = np.arange(len(values)) % folds
-    rows, clicks = np.zeros((2, folds, values.max() + 1))
-    np.add.at(rows, (fold, values), 1)
-    np.add.at(clicks, (fold, values), label)
-    return rows, clicks
-
-
-def test_advantage_on_generated_columns():
-    data = columns()
-    z = {name: advantage(*counted(data[name], data["y"])) for name in ("ids", "amount", "noise")}
-    assert z["ids"] > 5
-    assert z["amount"] < -5
-    assert abs(z["noise"]) < abs(z["amount"])
-
-
-def test_advantage_without_labels():
-    assert advantage(np.ones((5, 3)), np.zeros((5, 3))) is None
-    assert advantage(np.ones((5, 3)), np.ones((5, 3))) is None
 
 
 def test_measured_columns(duckdb, read):

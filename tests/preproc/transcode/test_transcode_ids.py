@@ -1,9 +1,5 @@
 """Thresholds of ids, --hash_buckets, and the warning of ids that training does not have."""
 
-import itertools
-
-import numpy as np
-import pyarrow as pa
 import pytest
 
 from dataloading.spec.data_checks import read_findings
@@ -12,7 +8,7 @@ from preproc.checks.unknown_values import is_far_above
 from preproc.encoding.arrow_columns import MISSING_VALUES
 from preproc.encoding.encoder import Encoder
 from preproc.fitting.fit import automatic_threshold
-from tests.preproc.transcode.test_transcode import SPEC, changed, parquet_spec, raw, run, stored
+from tests.preproc.transcode.test_transcode import SPEC, changed, raw, run, stored
 
 
 @pytest.mark.parametrize(
@@ -69,17 +65,6 @@ def test_id_0_of_single_values(tmp_path, capsys):
     assert "(3+)\n" in output and "(n+): ids of the values that train has n times" in output
 
 
-def test_shares_of_single_and_new_values(tmp_path):
-    """Good and Turing's estimate, on a power law: id 0 is as frequent in train as in test."""
-    rng = np.random.default_rng(0)
-    train, test = (rng.zipf(1.5, 4000) for _ in range(2))
-    assert run(click_log(tmp_path, train, test), "--categorify=city") == 0
-    shares = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml").metadata["transcode"]
-    shares = {name: share["city"] for name, share in shares["unknown_share"].items()}
-    assert shares["train"] > 0.03
-    assert shares["test"] < 2 * shares["train"]
-
-
 def test_warning_about_a_frequent_value_absent_from_train(tmp_path, capsys):
     folder = click_log(tmp_path / "a", ["Bern", "Oslo"] * 20, ["Paris"] * 3 + ["Bern"] * 7)
     assert run(folder, "--categorify=city") == 0
@@ -127,30 +112,6 @@ def test_spellings_of_missing_values(tmp_path):
     assert run(folder, *flags, output=tmp_path / "more") == 0
     assert stored(tmp_path / "more", "city") == [0] * 6
     assert Encoder.load(tmp_path / "more/encoder").missing_values == (*MISSING_VALUES, "none")
-
-
-# From the xxHash project's own tests and pages: XXH64 with seed 0.
-KNOWN = {"": 0xEF46DB3751D8E999, "a": 0xD24EC4F1A98C6E5B, "abc": 0x44BC2CF5AD770999}
-
-
-def test_hashed_ids(tmp_path):
-    """The id is that of the value's text: of a number its digits, of a missing value nothing."""
-    spec = parquet_spec(word={"hotness": 2}, number={"dtype": "int32"})
-    spec["source_spec"] = {"test": spec["source_spec"]["train"]}
-    words = [["a", "abc"], ["abc", None]]
-    table = pa.table({"click": [0, 1], "word": words, "number": [12, -12]})
-    folder = raw(tmp_path, spec, a=table)
-    assert run(folder, "--hash_buckets=word=1000,number=50") == 0
-    out = folder / "out"
-    data_set = FeatureSpec.from_yaml(out / "feature_spec.yaml")
-    assert data_set.cardinalities("categorical") == [1000, 50]
-    assert data_set.dtype("word") == np.int16
-    assert Encoder.load(out / "encoder")["word"].buckets == 1000
-    expected = [KNOWN[text] % 1000 for text in ("a", "abc", "abc", "")]
-    assert [*itertools.chain(*stored(out, "word", "test"))] == expected
-    texts = raw(tmp_path / "texts", {**spec}, a=table.set_column(2, "number", [["12", "-12"]]))
-    assert run(texts, "--hash_buckets=word=1000,number=50") == 0
-    assert stored(out, "number", "test") == stored(texts / "out", "number", "test")
 
 
 def test_lists_of_different_lengths(tmp_path, capsys):

@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataloading import describe
-from dataloading.interactions.candidate_rules import broken_lists
 from dataloading.interactions.stored import read_candidate_lists, read_interactions
 from dataloading.spec.feature_spec import ITEM_CHANNEL, USER_CHANNEL, FeatureSpec
 from preproc import gen_csv
@@ -231,11 +230,6 @@ def test_broken_rows(test, more, message, tmp_path, capsys):
     refused(capsys, message, folder)
 
 
-def test_ids_beyond_the_largest_table(tmp_path, capsys):
-    folder = raw(tmp_path, train="0,12345678901\n", test=numbered(TEST_ROWS))
-    refused(capsys, "'item': cardinality is 12345678902; .* allows at most", folder)
-
-
 @pytest.mark.parametrize("labels", [[1, 1, 1, 1], [0, 1, 0, 1]], ids=["positives", "negatives"])
 def test_labels_of_train(labels, tmp_path):
     rows = zip(numbered(TRAIN_ROWS).split(), labels, strict=True)
@@ -260,11 +254,3 @@ def test_rejection_by_other_tools(tmp_path, capsys):
     spec = raw(tmp_path) / "feature_spec.yaml"
     assert gen_csv.main([f"--feature_spec_in={spec}", f"--output={tmp_path / 'out'}"]) == 2
     assert "expected clicks, got users and items" in capsys.readouterr().err
-
-
-def test_broken_lists_by_hand():
-    users = np.array([[1, 1], [1, 2], [3, 3], [3, 3]])
-    labels = np.array([[0, 1], [1, 0], [1, 1], [0, 0]], bool)
-    mixed, wrong = broken_lists(users, labels)
-    assert mixed.tolist() == [False, True, False, False]
-    assert wrong.tolist() == [False, False, True, True]

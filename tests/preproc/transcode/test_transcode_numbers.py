@@ -204,20 +204,6 @@ def test_one_of_two_features_of_one_file(tmp_path, capsys):
     assert "warning: 'age': mean or standard deviation above 100" in capsys.readouterr().out
 
 
-def test_training_statistics_in_new_rows(tmp_path, capsys):
-    folder, out = raw(tmp_path / "a", split_spec(), a=ROWS, b="0,1000,7,1,0\n"), tmp_path / "a/out"
-    assert run(folder, "--transform=price=standardize") == 0
-    assert encoder_of(out)["price"].mean == 4, "test does not count"
-    assert stored(out, "price", "test") == standardized([1000], 4, DEVIATION)
-    later = raw(tmp_path / "b", a="1,6,7,5,0\n0,100,9,3,2\n")
-    assert run(later, f"--vocabulary={out}") == 0
-    assert stored(later / "out", "price") == standardized([6, 100], 4, DEVIATION)
-    assert stored(later / "out", "age") == [7, 9]
-    large = raw(tmp_path / "c", a="1,6,7,5,0\n0,1e9,9,3,2\n")
-    message = "row 2 .*'price': expected .*float16 .*65504.* when standardized"
-    refused(capsys, message, large, f"--vocabulary={out}")
-
-
 def test_statistics_of_the_training_part(tmp_path):
     rows = [f"{i % 2},{i},1,{i},0\n" for i in range(200)]
     folder, out = raw(tmp_path, a="".join(rows)), tmp_path / "out"
@@ -238,19 +224,6 @@ def test_defaults_of_tables(tmp_path, capsys):
     assert "warning" not in capsys.readouterr().out
     assert run(path, "--label=bought", "--transform=none", output=tmp_path / "b") == 0
     assert stored(tmp_path / "b", "price") == np.float32(prices).tolist()
-
-
-def test_defaults_of_feature_specs(tmp_path, capsys):
-    """A warning names the features of large values in train; test does not count."""
-    rows = "1,2,70000,5,0\n0,3,-70000,3,2\n"
-    folder = raw(tmp_path, split_spec(), a=rows, b="0,900,1,1,0\n")
-    assert run(folder) == 0
-    assert stored(tmp_path / "out", "age") == [70000, -70000]
-    lines = [line for line in capsys.readouterr().out.splitlines() if "warning: " in line]
-    assert len(lines) == 1 and "'age': mean or standard deviation" in lines[0]
-    assert "price" not in lines[0] and "use --transform auto" in lines[0]
-    assert run(folder, f"--vocabulary={tmp_path / 'out'}", output=tmp_path / "new") == 0
-    assert "--transform" not in capsys.readouterr().out, "new rows are encoded as they must be"
 
 
 def test_log_quantiles_and_bins(tmp_path):
