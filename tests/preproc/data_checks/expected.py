@@ -113,3 +113,19 @@ class Refused:
 
 
 Expected = Right | Reads | Reported | Refused
+
+
+@dataclass(frozen=True)
+class Cell:
+    """An input with a fault, at a place."""
+
+    kind: str
+    member: str
+    place: str
+    write: Write
+    expected: Expected
+    flags: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}-{self.member}-{self.place}"

@@ -132,6 +132,8 @@ SPARK = {
     if name in ("csv", "vocabulary", "interactions", "ratings", "histories")
 }
 PLACES |= SPARK
+NEW_ROWS = ("vocabulary", "grow", "predict")
+LOGS = ("interactions", "ratings", "histories")
 
 _folders: dict[str, Path] = {}
 
@@ -167,3 +169,9 @@ def _model() -> Path:
 def is_of_scores(place: Place) -> bool:
     """Returns whether a place writes scores and no data set."""
     return place.command is predict
+
+
+def clean(place: str) -> Table:
+    """Returns clean rows of a place; for new rows, others than those of the training."""
+    table = PLACES[place].table
+    return tables.clicks(1) if place in NEW_ROWS else CLEAN[table]()

@@ -7,7 +7,7 @@ test-all` runs all.
 import pytest
 
 from tests.preproc.data_checks import places
-from tests.preproc.data_checks.cell import Cell
+from tests.preproc.data_checks.expected import Cell
 from tests.preproc.data_checks.faults import logs, rows, values
 from tests.preproc.data_checks.places import PLACES, SPARK
 

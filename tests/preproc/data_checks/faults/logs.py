@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.preproc.data_checks import tables
-from tests.preproc.data_checks.cell import Cell
-from tests.preproc.data_checks.expected import Refused, Reported, of_table
+from tests.preproc.data_checks.expected import Cell, Refused, Reported, of_table
 from tests.preproc.data_checks.faults.values import SPELLINGS
 from tests.preproc.data_checks.tables import changed, num_rows, taken
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from preproc.encoding.encoder import Encoder
 from tests.preproc.data_checks import tables
-from tests.preproc.data_checks.cell import Cell
 from tests.preproc.data_checks.expected import (
+    Cell,
     Expected,
     Reads,
     Refused,
@@ -17,11 +17,7 @@ from tests.preproc.data_checks.expected import (
     Write,
     of_table,
 )
-from tests.preproc.data_checks.faults.groups import (
-    NEW_ROWS,
-    clean,
-)
-from tests.preproc.data_checks.places import Outcome, Place
+from tests.preproc.data_checks.places import NEW_ROWS, Outcome, Place, clean
 from tests.preproc.data_checks.tables import Table, changed, taken
 
 PER_USER, PER_DAY = 12, 4

@@ -5,15 +5,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from preproc.encoding.arrow_columns import MISSING_VALUES
-from tests.preproc.data_checks.cell import Cell
-from tests.preproc.data_checks.expected import Refused, Reported, Right, of_table
-from tests.preproc.data_checks.faults.groups import (
-    LOGS,
-    NEW_ROWS,
-    clean,
-    with_column,
-)
-from tests.preproc.data_checks.tables import Table, changed, taken
+from tests.preproc.data_checks.expected import Cell, Refused, Reported, Right, of_table
+from tests.preproc.data_checks.places import LOGS, NEW_ROWS, clean
+from tests.preproc.data_checks.tables import Table, changed, taken, with_column
 
 SPELLINGS = MISSING_VALUES[1:]
 TEXTS_AMONG_NUMBERS = ("abc", "unknown", "?")
