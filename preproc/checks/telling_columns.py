@@ -124,17 +124,12 @@ def constant_columns(facts: Mapping[str, ColumnFacts]) -> list[Finding]:
         useless_column(
             CONSTANT,
             name,
-            is_constant(own.present, own.missing, own.distinct),
+            own.distinct == 1 and not own.missing and own.present >= _LEAST_CONSTANT,
             f"'{name}' has one value in all {own.present:,} rows of train",
         )
         for name, own in facts.items()
         if not own.list_form
     ]
-
-
-def is_constant(present: int, missing: int, distinct: int) -> bool:
-    """Returns whether numbers of values are those of a column with one value in many rows."""
-    return distinct == 1 and not missing and present >= _LEAST_CONSTANT
 
 
 def unique_columns(facts: dict[str, ColumnFacts], kinds: dict[str, str]) -> list[Finding]:

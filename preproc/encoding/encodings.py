@@ -208,14 +208,13 @@ class HashBuckets(IdEncoding):
         return {self.name: values.convert(lambda flat: self._ids(texts(flat, missing)))}
 
     def _ids(self, values: pa.Array) -> NDArray:
-        values = integer_texts(values) if self.is_integer else values
-        return by_distinct(pc.fill_null(values, ""), self._hashed)
+        def hashed(distinct: pa.Array) -> NDArray:
+            texts = distinct.cast(pa.binary()).to_pylist()
+            return np.array([xxhash.xxh64_intdigest(text) for text in texts], np.uint64)
 
-    def _hashed(self, values: pa.Array) -> NDArray:
-        texts = values.cast(pa.binary()).to_pylist()
-        return np.array(
-            [xxhash.xxh64_intdigest(text) % self.buckets for text in texts], self._plain_dtype
-        )
+        values = integer_texts(values) if self.is_integer else values
+        ids = by_distinct(pc.fill_null(values, ""), hashed) % np.uint64(self.buckets)
+        return ids.astype(self._plain_dtype)
 
     def decode(self, values: ArrayLike) -> pa.Array:
         raise ValueError(

@@ -124,7 +124,8 @@ class JointEncoder:
 
     def __init__(self, encoder: Encoder, names: Iterable[str]):
         encodings = [encoder[name] for name in names]
-        self._numbers = _Numbers([each for each in encodings if _is_joint_number(each)])
+        numbers = [own for own in encodings if isinstance(own, Number) and own.hotness == 1]
+        self._numbers = _Numbers([own for own in numbers if own.dtype == "float32"])
         self._texts = _Vocabularies([each for each in encodings if _is_joint_vocabulary(each)])
         self.features = (self._numbers.features, self._texts.features)
         self._missing = dict.fromkeys(self._numbers.columns, np.full((1, 1), np.nan))
@@ -160,11 +161,6 @@ def _joined(
     if not names:
         return np.empty((num_rows, 0))
     return np.concatenate([columns[name] for name in names], axis)
-
-
-def _is_joint_number(encoding: FeatureEncoding) -> bool:
-    is_number = isinstance(encoding, Number)
-    return is_number and encoding.hotness == 1 and encoding.dtype == "float32"
 
 
 def _is_joint_vocabulary(encoding: FeatureEncoding) -> bool:
@@ -238,18 +234,13 @@ class _Vocabularies:
         are_spaces = _SPACE[values[starts]] | _SPACE[values[starts + lengths - 1]]
         if np.count_nonzero(are_spaces & (lengths > 0)):
             return None
-        if not content.isascii() and not _is_utf8(texts):
-            return None
+        if not content.isascii():
+            try:
+                texts.array().cast(pa.string())
+            except pa.ArrowInvalid:  # not UTF-8
+                return None
         if self._has_integers and b"." in content:
             return None
         vocabulary = self._order.repeat(num_rows)
         positions = self._index.find(vocabulary, starts, lengths, values)
         return positions.reshape(-1, num_rows).T + 1
-
-
-def _is_utf8(texts: Texts) -> bool:
-    try:
-        texts.array().cast(pa.string())
-    except pa.ArrowInvalid:
-        return False
-    return True

@@ -28,6 +28,7 @@ from preproc.engines.text_tables import (
     create_table,
     identifier,
     json_keys,
+    stored_columns,
 )
 from preproc.sources.column_chunk import CSV, PARQUET, SourceChunk
 from preproc.sources.duckdb_files import quoted, read_parquet
@@ -136,7 +137,10 @@ class DuckDBBackend(DuckDBSession, Engine):
         name = self._new_name()
         if chunk.type == PARQUET:
             return self._read_parquet(chunk, name)
-        names = self._text_columns(chunk)
+        if chunk.type == CSV:
+            names = csv_columns(chunk, self.store)
+        else:
+            names = stored_columns(chunk, ()) or json_keys(self.connection, chunk.files)
         rows = f"{name}_rows"
         bad = create_table(self.connection, rows, chunk, names, self.scratch)
         ((num_rows,),) = self._rows(f"SELECT count(*) FROM {rows}")
@@ -148,13 +152,6 @@ class DuckDBBackend(DuckDBSession, Engine):
             name=name, files=chunk.files, columns=tuple(columns), num_rows=num_rows,
             header_rows=int(chunk.header and chunk.type == CSV), bad=bad,
         )  # fmt: skip
-
-    def _text_columns(self, chunk: SourceChunk) -> list[str]:
-        if chunk.type == CSV:
-            return csv_columns(chunk, self.store)
-        return [name for name in chunk.columns or () if name not in chunk.partitions] or json_keys(
-            self.connection, chunk.files
-        )
 
     def _read_parquet(self, chunk: SourceChunk, name: str) -> StoredChunk:
         """Makes a view of the files: they are columnar and compressed as a table would be."""

@@ -85,7 +85,11 @@ class Engine:
             if len(stored) > 1:
                 first_files = listing(chunk.files[0] for chunk in stored)
                 check_names([name for chunk in stored for name in chunk.columns], first_files)
-                _check_equal_rows(stored)
+                if len({chunk.num_rows for chunk in stored}) > 1:
+                    sizes = listing(f"{chunk.files[0]}: {chunk.num_rows:,}" for chunk in stored)
+                    raise ValueError(
+                        f"expected equally many rows in all chunks of a split, got {sizes}"
+                    )
             table = self._joined(stored)
         self._chunks[table.get_name()] = stored
         return table
@@ -192,11 +196,3 @@ def has_whole_parts(expression: ibis.Table) -> bool:
 
 def _is_sorted(expression: ibis.Table) -> bool:
     return isinstance(expression.op(), ops.Sort)
-
-
-def _check_equal_rows(chunks: Sequence[StoredChunk]) -> None:
-    if len({chunk.num_rows for chunk in chunks}) > 1:
-        raise ValueError(
-            "expected equally many rows in all chunks of a split, got "
-            + listing(f"{chunk.files[0]}: {chunk.num_rows:,}" for chunk in chunks)
-        )

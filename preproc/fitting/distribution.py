@@ -41,11 +41,6 @@ def numbers_of(
     return engine.store_table(rows.group_by("x").agg(n=rows.n.sum()), "numbers")
 
 
-def numbers_in(rows: ir.Table, column: str, missing: Sequence[str]) -> ir.Table:
-    """Returns the numbers of a column as `numbers_of` has them, one for each row."""
-    return finite(rows.select(x=number(rows[column], tuple(missing)), n=ibis.literal(1, "int64")))
-
-
 def finite(numbers: ir.Table) -> ir.Table:
     """Returns the rows whose `x` is a number; infinite ones are errors when they are encoded."""
     return numbers.filter(numbers.x.notnull() & ~numbers.x.isinf())

@@ -221,7 +221,9 @@ class Fit:
         if self.facts[column].is_continuous:
             counts = count_values(self.engine, self.sample, column, self.missing, "sampled")
             sampled = distribution.numbers_of(self.engine, counts, self.missing)
-            return distribution.numbers_in(self.rows, column, self.missing), sampled
+            x = number(self.rows[column], self.missing)
+            every = distribution.finite(self.rows.select(x=x, n=ibis.literal(1, "int64")))
+            return every, sampled
         is_list = self.counts[column][VALUE].type().is_array()
         form = "list" if is_list else self.facts[column].list_form
         numbers = distribution.numbers_of(self.engine, self.counts[column], self.missing, form)

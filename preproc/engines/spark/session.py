@@ -87,7 +87,13 @@ def settings(
     if master is not None:
         result["spark.master"] = master
         if is_local(master):
-            result |= _local_settings(scratch, _heap_bytes(master, options))
+            result |= {
+                "spark.driver.memory": f"{_heap_bytes(master, options) >> 20}m",
+                "spark.driver.host": "127.0.0.1",
+                "spark.local.dir": str(scratch.absolute()),
+                "spark.ui.enabled": "false",
+                "spark.sql.shuffle.partitions": "32",
+            }
     result |= more or {}
     for setting in options.spark_conf:
         key, equals, value = setting.partition("=")
@@ -98,16 +104,6 @@ def settings(
             )
         result[key] = value
     return result
-
-
-def _local_settings(scratch: Path, heap_bytes: int) -> dict[str, str]:
-    return {
-        "spark.driver.memory": f"{heap_bytes >> 20}m",
-        "spark.driver.host": "127.0.0.1",
-        "spark.local.dir": str(scratch.absolute()),
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "32",
-    }
 
 
 def _heap_bytes(master: str, options: SessionOptions) -> int:

@@ -140,8 +140,7 @@ def _stage_text(
     if chunk.type == CSV:
         names = csv_columns(chunk, store)
     else:
-        wanted = [name for name in chunk.columns or () if name not in chunk.partitions]
-        names = wanted or _json_keys(session, chunk, others)
+        names = stored_columns(chunk, ()) or _json_keys(session, chunk, others)
     stored = stored_columns(chunk, names)
     check_names([*stored, *chunk.partitions], chunk.files[0])
     task = StageText(chunk, tuple(names), folder, token)

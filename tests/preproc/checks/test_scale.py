@@ -1,12 +1,10 @@
 """Checks of scales and of constant columns, and that their remedies help."""
 
 import numpy as np
-import pytest
 
 from dataloading.spec.data_checks import read_findings
 from preproc.checks.report import NOTE, PASSED, WARNING
 from preproc.checks.scale import scales
-from preproc.checks.telling_columns import is_constant
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.profile import ColumnProfile
 from preproc.fitting.transformation import Scale
@@ -45,14 +43,6 @@ def test_levels_and_texts():
     )
     assert checks[4].seen == "'large': mean or standard deviation above 100 in train"
     assert scales({"normal": fitted["normal"]}, {})[0].level == PASSED
-
-
-@pytest.mark.parametrize(
-    ("counts", "expected"),
-    [((20, 0, 1), True), ((19, 0, 1), False), ((20, 1, 1), False), ((20, 0, 2), False)],
-)
-def test_constant_columns(counts, expected):
-    assert is_constant(*counts) == expected
 
 
 def write(path):
