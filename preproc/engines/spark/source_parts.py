@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
@@ -20,7 +19,6 @@ from preproc.engines.bad_lines import (
     BadLine,
     BadLines,
     check_bad_lines,
-    text_blocks,
 )
 from preproc.engines.engine import StoredChunk
 from preproc.engines.spark.hadoop_store import HadoopStore, is_uri, spark_path
@@ -129,42 +127,33 @@ def _bad_lines(splits: Sequence[FileSplit]) -> BadLines:
 def _stage_text(
     session: SparkSession, store: HadoopStore, token: RunToken, folder: Path, chunk: SourceChunk
 ) -> tuple[StructType, list[FileSplit]]:
-    zstd = tuple(number for number, file in enumerate(chunk.files) if file.endswith(".zst"))
-    for number in zstd:
-        if is_uri(chunk.files[number]):
-            raise ValueError(
-                f"{chunk.files[number]}: Spark reads .zst only from folders that all workers see "
-                "under the same path; possible solutions: copy the file, compress it with gzip"
-            )
-    others = [file for file in chunk.files if not file.endswith(".zst")]
+    # Spark does not divide compressed files, does not know Zstandard, and names no damaged file.
+    whole = [
+        number
+        for number, file in enumerate(chunk.files)
+        if file.endswith((".gz", ".zst")) and not is_uri(file)
+    ]
+    if remote := next((f for f in chunk.files if f.endswith(".zst") and is_uri(f)), None):
+        raise ValueError(
+            f"{remote}: Spark reads .zst only from folders that all workers see under the same "
+            "path; possible solutions: copy the file, compress it with gzip"
+        )
+    others = [file for number, file in enumerate(chunk.files) if number not in whole]
     if chunk.type == CSV:
         names = csv_columns(chunk, store)
     else:
-        names = stored_columns(chunk, ()) or _json_keys(session, chunk, others)
+        names = stored_columns(chunk, ()) or _json_keys(session, chunk)
     stored = stored_columns(chunk, names)
     check_names([*stored, *chunk.partitions], chunk.files[0])
     task = StageText(chunk, tuple(names), folder, token)
-    try:
-        splits = collect_splits(_lines(session, others), task) if others else []
-    except Py4JJavaError as error:
-        if "EOFException" in str(error) or "ZipException" in str(error):
-            _check_compressed([file for file in others if file.endswith(".gz")])
-        raise
+    splits = collect_splits(_lines(session, others), task) if others else []
     splits = _close_fields(session, task, splits)
-    if zstd:
-        work = functools.partial(task.whole_files, zstd)
-        frame = session.range(0, len(zstd), 1, len(zstd))
+    if whole:
+        work = functools.partial(task.whole_files, whole)
+        frame = session.range(0, len(whole), 1, len(whole))
         splits += collect_splits(frame, work)
     schema = StructType([StructField(name, StringType()) for name in stored])
     return schema, sorted(splits, key=lambda split: split[:2])
-
-
-def _check_compressed(files: Sequence[str]) -> None:
-    """Raises ValueError for a cut or damaged file; Spark does not name it."""
-    for file in files:
-        for _ in text_blocks(file) if not is_uri(file) else ():
-            pass
-    raise ValueError(f"cannot be decompressed, it may be cut: one of {listing(files)}")
 
 
 def _close_fields(
@@ -184,13 +173,11 @@ def _close_fields(
     return [split for split in splits if split.file not in again] + whole
 
 
-def _json_keys(session: SparkSession, chunk: SourceChunk, files: Sequence[str]) -> list[str]:
+def _json_keys(session: SparkSession, chunk: SourceChunk) -> list[str]:
     """Returns the keys of the objects in JSON lines, in the order in which they appear."""
-    if len(files) < len(chunk.files):
-        raise ValueError(
-            f"{chunk.files[0]}: expected --engine duckdb for JSON lines in .zst files, or gzip"
-        )
-    lines = _lines(session, files).select(
+    if file := next((file for file in chunk.files if file.endswith(".zst")), None):
+        raise ValueError(f"{file}: expected --engine duckdb for JSON lines in .zst files, or gzip")
+    lines = _lines(session, chunk.files).select(
         F.struct(*_PLACE_NAMES, F.monotonically_increasing_id().alias("row")).alias("place"),
         F.expr("json_object_keys(value)").alias("keys"),
     )

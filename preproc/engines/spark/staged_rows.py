@@ -110,7 +110,7 @@ class StageText:
     def whole_files(
         self, files: Sequence[int], batches: Iterator[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
-        """Reads files that Spark cannot decompress; places in `files` -> `FileSplit`."""
+        """Reads compressed files; places in `files` -> `FileSplit`."""
         self.token.check()
         for place in numbers(batches):
             file = files[place]
