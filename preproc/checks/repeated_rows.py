@@ -20,22 +20,20 @@ _KIND = Kind(
 )
 
 
-def finding(
-    split: str,
-    rows: int,
-    repeated: int,
-    different: int = 0,
-    expected: float | None = None,
-    is_divided: bool = True,
+def most_repeated(
+    splits: Sequence[tuple[str, int, int, int, float | None]], is_divided: bool
 ) -> Finding:
-    """Returns whether many rows of a split are equal to rows of train in their columns.
+    """Returns whether many rows of a split are equal to rows of train in their columns, for the
+    split with the largest share of them.
 
     Args:
-        rows, repeated: number of rows of the split, and of those with such a row; of a sample.
-        different: number of repeated rows whose label differs from that of a row that repeats it.
-        expected: that number if labels were drawn; None: rows have no label, as interactions.
+        splits: name, number of rows, of those with such a row, of repeated rows whose label differs
+            from that of a row that repeats it, and the last number if labels were drawn; None:
+            rows have no label, as interactions.
         is_divided: whether the rows were divided here.
     """
+    largest = max(splits, key=lambda own: own[2] / max(own[1], 1))
+    split, rows, repeated, different, expected = largest
     what, label = ("interactions", "") if expected is None else ("rows", ", with the same label")
     are_copies = expected is None or (
         expected >= _LEAST_DIFFERENT and different * _FACTOR < expected
@@ -98,13 +96,6 @@ def repeated_rows(
         counts = [int(row[f"{key}{i}"] or 0) for key in ("rows", "repeated", "different")]
         splits.append((name, *counts, counts[1] * differ if shares else None))
     return most_repeated(splits, is_divided)
-
-
-def most_repeated(
-    splits: Sequence[tuple[str, int, int, int, float | None]], is_divided: bool
-) -> Finding:
-    """Returns the `finding` of the split with the largest share of repeated rows."""
-    return finding(*max(splits, key=lambda own: own[2] / max(own[1], 1)), is_divided)
 
 
 def _label_shares(engine: Engine, rows: ir.Table, label: str) -> dict:

@@ -15,19 +15,12 @@ _KINDS = (
     (b"\x28\xb5\x2f\xfd", "a Zstandard file", "rename it to {path}.zst"),
     (b"\xd0\xcf\x11\xe0", "an Excel workbook", "save the sheet as CSV UTF-8 in Excel"),
     (b"BZh", "a bzip2 file", "unpack it: bzip2 -d {path}"),
-    (b"\xfd7zXZ", "an xz file", "unpack it: xz -d {path}"),
-    (b"7z\xbc\xaf", "a 7-Zip archive", "unpack it: 7z x {path}"),
     (
         b"SQLite format 3\0",
         "an SQLite database",
         "export the table: sqlite3 -csv -header {path} 'SELECT * FROM TABLE' > TABLE.csv",
     ),
     (b"ARROW1", "a Feather (Arrow) file", _AS_TABLE),
-    (b"ORC", "an ORC file", _AS_TABLE),
-    (b"Obj\x01", "an Avro file", _AS_TABLE),
-    (b"\x89HDF", "an HDF5 file", _AS_TABLE),
-    (b"\x80\x04", "a Python pickle", _AS_TABLE),
-    (b"\x80\x05", "a Python pickle", _AS_TABLE),
 )
 _ZIP, _TAR, _TAR_PLACE = b"PK\x03\x04", b"ustar", 257
 _WEB_PAGES = (b"<!doctype html", b"<html")

@@ -217,18 +217,11 @@ class TranscodeOptions(CommandOptions):
                     f"--{name} {getattr(self, name)}: expected a path of this machine{only}"
                 )
         spec_file, request = self.feature_spec_out, self.split_request
-        if Path(spec_file).name != spec_file or spec_file in ("", ".."):
+        folders = (*(request.shares if request else (TRAIN, VALIDATION, TEST)), ENCODER_FOLDER)
+        if Path(spec_file).name != spec_file or spec_file in ("", "..", *folders):
             raise ValueError(
-                f"--feature_spec_out is '{spec_file}'; expected a file name without a folder, the "
-                "file is in --output"
-            )
-        if spec_file in (
-            *(request.shares if request else (TRAIN, VALIDATION, TEST)),
-            ENCODER_FOLDER,
-        ):
-            raise ValueError(
-                f"--feature_spec_out is '{spec_file}', the name of a folder of the data set; "
-                "choose another"
+                f"--feature_spec_out is '{spec_file}'; expected a file name without a folder, "
+                f"other than {', '.join(folders)}, the folders of the data set"
             )
         if self.feature_spec_in != SPEC_FILE and not Path(self.input).is_dir():
             raise ValueError(

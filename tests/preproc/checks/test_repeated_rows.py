@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dataloading.spec.data_checks import read_findings
-from preproc.checks.repeated_rows import finding
+from preproc.checks.repeated_rows import most_repeated
 from preproc.checks.report import PASSED, WARNING
 from tests.preproc.transcode.test_transcode import run
 
@@ -29,7 +29,8 @@ def write(path, rows):
     ],
 )
 def test_level(rows, repeated, different, expected, level):
-    assert finding("test", rows, repeated, different, expected).level == level
+    splits = [("validation", 9000, 0, 0, 9.0), ("test", rows, repeated, different, expected)]
+    assert most_repeated(splits, True).level == level
 
 
 def clicks(num_copies, num_prices):

@@ -135,11 +135,3 @@ def test_unnamed_columns(tmp_path, capsys):
 def test_errors(files, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         find_table(write(tmp_path, files))
-
-
-def test_missing_path(tmp_path):
-    with pytest.raises(ValueError, match="/x: the file or folder does not exist"):
-        find_table(tmp_path / "x")
-    write(tmp_path, {"t.md": b""})
-    with pytest.raises(ValueError, match="expected a file that ends with .csv"):
-        find_table(tmp_path / "t.md")
