@@ -8,7 +8,7 @@ import ibis
 import ibis.expr.types as ir
 
 from preproc.engines.engine import Engine, fetch_row
-from preproc.fitting.expressions import elements, number
+from preproc.fitting.expressions import lists, number
 from preproc.fitting.infer import COUNT, VALUE
 
 _BITS = 30  # of a standard deviation, to which means are rounded
@@ -32,10 +32,10 @@ def numbers_of(
 
     Args:
         counts: of `infer.count_values`.
-        list_form: see `expressions.elements`; empty for single values.
+        list_form: see `expressions.lists`; empty for single values.
     """
     value = counts[VALUE]
-    value = elements(value, list_form, tuple(missing)) if list_form else value
+    value = lists(value, list_form, tuple(missing)).unnest() if list_form else value
     rows = counts.select(value=value, n=counts[COUNT])
     rows = finite(rows.select(x=number(rows.value, tuple(missing)), n=rows.n))
     return engine.store_table(rows.group_by("x").agg(n=rows.n.sum()), "numbers")

@@ -85,19 +85,19 @@ def hashed(row: ir.IntegerValue, seed: int) -> ir.IntegerValue:
     return result
 
 
-def elements(column: ir.Value, form: str, missing: tuple[str, ...]) -> ir.Value:
-    """Returns the values of lists, one per row.
+def lists(column: ir.Value, form: str, missing: tuple[str, ...]) -> ir.ArrayValue:
+    """Returns lists of values; null for an empty one of JSON.
 
     Args:
         column: lists, or texts of lists.
         form: "list" (Arrow lists), ";" (texts with separators), "strings" or "numbers" (JSON).
     """
     if form == "list":
-        return column.unnest()
+        return column
     stripped = text(column, missing)
     if form == SEPARATOR:
-        return stripped.split(SEPARATOR).unnest()
+        return stripped.split(SEPARATOR)
     quote = '"' if form == "strings" else ""
     inner = stripped.re_replace(rf"^\[\s*{quote}|{quote}\s*\]$", "")
     inner = ibis.ifelse(stripped.re_search(EMPTY_LIST), ibis.null("string"), inner)
-    return inner.re_split(rf"{quote}\s*,\s*{quote}").unnest()
+    return inner.re_split(rf"{quote}\s*,\s*{quote}")

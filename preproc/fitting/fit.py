@@ -1,7 +1,7 @@
 """Fits an encoder to the training rows: Ibis expressions on the different values of each column."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import ibis
@@ -16,7 +16,7 @@ from preproc.encoding.profile import MAX_VALUES, ColumnProfile
 from preproc.encoding.vocabulary import Vocabulary
 from preproc.engines.engine import Engine, count_rows, fetch_row
 from preproc.fitting import distribution
-from preproc.fitting.expressions import elements, number, text
+from preproc.fitting.expressions import lists, number, text
 from preproc.fitting.infer import COUNT, VALUE, ColumnFacts, count_values
 from preproc.fitting.transformation import (
     AUTO,
@@ -90,7 +90,7 @@ class Fit:
 
     engine: Engine
     missing: tuple[str, ...]
-    counts: Mapping[str, ir.Table]
+    counts: Callable[[str], ir.Table]
     facts: Mapping[str, ColumnFacts]
     rows: ir.Table
     sample: ir.Table
@@ -205,12 +205,12 @@ class Fit:
 
     def text_counts(self, column: str) -> ir.Table:
         """Returns the texts of a column (`value`, null for missing) and their counts (`n`)."""
-        facts, counts = self.facts[column], self.counts[column]
+        facts, counts = self.facts[column], self.counts(column)
         value = counts[VALUE]
         if value.type().is_string() and not facts.list_form and not facts.has_point:
             return counts.select(value=value, n=counts[COUNT])
         if facts.list_form:
-            value = elements(value, facts.list_form, self.missing)
+            value = lists(value, facts.list_form, self.missing).unnest()
         rows = counts.select(raw=value, n=counts[COUNT])
         is_integer = self._is_integer(column)
         rows = rows.select(value=text(rows.raw, self.missing, is_integer), n=rows.n)
@@ -224,9 +224,9 @@ class Fit:
             x = number(self.rows[column], self.missing)
             every = distribution.finite(self.rows.select(x=x, n=ibis.literal(1, "int64")))
             return every, sampled
-        is_list = self.counts[column][VALUE].type().is_array()
+        is_list = self.counts(column)[VALUE].type().is_array()
         form = "list" if is_list else self.facts[column].list_form
-        numbers = distribution.numbers_of(self.engine, self.counts[column], self.missing, form)
+        numbers = distribution.numbers_of(self.engine, self.counts(column), self.missing, form)
         return numbers, numbers
 
     def _is_integer(self, column: str) -> bool:
@@ -254,7 +254,7 @@ def largest_id(
     value, kind = table[column], table[column].type()
     if not (kind.is_array() or kind.is_string() or kind.is_numeric() or kind.is_boolean()):
         return -1  # an error when it is encoded
-    rows = table.select(value=elements(value, list_form, missing) if list_form else value)
+    rows = table.select(value=lists(value, list_form, missing).unnest() if list_form else value)
     rows = distribution.finite(rows.select(x=number(rows.value, missing)))
     largest = fetch_row(engine, rows.agg(largest=rows.x.max()))["largest"]
     return -1 if largest is None else min(int(largest), (1 << 63) - 2)

@@ -12,13 +12,12 @@ from preproc.engines.engine import Engine, fetch_row
 from preproc.fitting.expressions import (
     CODE,
     DIGITS,
-    EMPTY_LIST,
     EXPONENT,
     INTEGER,
     POINT,
     SCALARS,
     STRINGS,
-    elements,
+    lists,
     text,
 )
 from preproc.fitting.near_numbers import FORMATTED, SHARE, NearNumbers, near_numbers
@@ -41,7 +40,7 @@ class ColumnFacts:
         is_code: whether a text is a number with leading zeros or 16 digits or more, or digits
             with an `E` between them where all others are digits.
         has_point: whether a whole number is written as `7.0`.
-        list_form: form of lists, see `expressions.elements`; empty: single values.
+        list_form: form of lists, see `expressions.lists`; empty: single values.
         hotness: length of the longest list.
         other_type: type that is neither text nor number; empty for others.
         near_numbers: of texts of which nearly all are numbers; None for others.
@@ -231,7 +230,8 @@ def _list_facts(
     kind = value.type().value_type if form == "list" else None
     if kind is not None and not (kind.is_string() or kind.is_numeric() or kind.is_boolean()):
         return ColumnFacts(1, 0, 1, other_type=f"lists of {kind}")
-    unnested = counts.select(element=elements(value, form, missing), **{COUNT: counts[COUNT]})
+    values = lists(value, form, missing)
+    unnested = counts.select(element=values.unnest(), **{COUNT: counts[COUNT]})
     element = text(unnested.element, missing)
     row = fetch_row(
         engine,
@@ -243,8 +243,7 @@ def _list_facts(
             points=_sum(unnested, element.re_search(POINT)),
         ),
     )
-    length = _length(value, form, missing)
-    longest = fetch_row(engine, counts.agg(hotness=length.max()))
+    longest = fetch_row(engine, counts.agg(hotness=values.length().max()))
     present = row["present"] or 0
     are_fractions = kind is not None and not _are_whole(engine, unnested)
     return ColumnFacts(
@@ -268,14 +267,3 @@ def _are_whole(engine: Engine, unnested: ir.Table) -> bool:
     if kind.is_floating():
         is_whole |= element.isnan()
     return bool(fetch_row(engine, unnested.agg(whole=is_whole.all()))["whole"])
-
-
-def _length(value: ir.Value, form: str, missing: tuple[str, ...]) -> ir.IntegerValue:
-    if form == "list":
-        return value.length()
-    if form == SEPARATOR:
-        return text(value, missing).split(SEPARATOR).length()
-    inner = text(value, missing)
-    empty = inner.re_search(EMPTY_LIST)
-    between = r'"\s*,\s*"' if form == "strings" else r"\s*,\s*"
-    return ibis.ifelse(empty, 0, inner.re_split(between).length())

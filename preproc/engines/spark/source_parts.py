@@ -24,10 +24,11 @@ from preproc.engines.engine import StoredChunk
 from preproc.engines.spark.hadoop_store import HadoopStore, is_uri, spark_path
 from preproc.engines.spark.staged_rows import (
     REPORT,
-    FileNumbers,
     FileSplit,
     StageRows,
     StageText,
+    file_numbers,
+    spark_file,
     split_from_json,
 )
 from preproc.engines.spark.tasks import RunToken
@@ -182,9 +183,9 @@ def _json_keys(session: SparkSession, chunk: SourceChunk) -> list[str]:
         F.expr("json_object_keys(value)").alias("keys"),
     )
     places = lines.where("keys IS NOT NULL").groupBy("keys").agg(F.min("place").alias("place"))
-    numbers = FileNumbers(chunk.files)
+    numbers = file_numbers(chunk.files)
     rows = [
-        (numbers[row.place.path], row.place.start, row.place.row, row["keys"])
+        (numbers[spark_file(row.place.path)], row.place.start, row.place.row, row["keys"])
         for row in places.collect()
     ]
     return list(dict.fromkeys(key for *_, keys in sorted(rows) for key in keys))

@@ -69,17 +69,18 @@ def split_from_json(text: str) -> FileSplit:
     return split._replace(parts=parts, bad=BadLines(count, tuple(BadLine(*line) for line in bad)))
 
 
-class FileNumbers:
-    """Numbers of files by their paths as Spark writes them: escaped, with their file system."""
-
-    def __init__(self, files: Sequence[str]):
-        self._numbers = {_without_file_system(file): i for i, file in enumerate(files)}
-
-    def __getitem__(self, path: str) -> int:
-        return self._numbers[urllib.parse.unquote(_without_file_system(path))]
+def file_numbers(files: Sequence[str]) -> dict[str, int]:
+    """Returns `plain_path` -> number of each file."""
+    return {plain_path(file): number for number, file in enumerate(files)}
 
 
-def _without_file_system(path: str) -> str:
+def spark_file(path: str) -> str:
+    """Returns the `plain_path` of a path that Spark wrote: escaped, with its file system."""
+    return urllib.parse.unquote(plain_path(path))
+
+
+def plain_path(path: str) -> str:
+    """Returns a path without its file system."""
     match = re.fullmatch(r"[A-Za-z][\w+.-]*:(?://[^/]*)?(/.*)", path)
     return match[1] if match else path
 
@@ -212,10 +213,10 @@ def _write(folder: Path, batches: list[pa.RecordBatch]) -> PartFile:
 
 def _numbered(files: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yields batches with the number of the file, `file`, in place of the column `path`."""
-    numbers = FileNumbers(files)
+    numbers = file_numbers(files)
     for batch in batches:
         paths = batch["path"].dictionary_encode()
-        known = [numbers[path] for path in paths.dictionary.to_pylist()]
+        known = [numbers[spark_file(path)] for path in paths.dictionary.to_pylist()]
         columns = [
             pa.array(known, pa.int64()).take(paths.indices),
             *(batch[name] for name in batch.schema.names[1:]),

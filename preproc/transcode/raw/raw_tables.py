@@ -28,17 +28,6 @@ from preproc.fitting.whole_numbers import (
 )
 
 
-class _Counts(dict):
-    def __init__(self, raw: "RawTables"):
-        super().__init__()
-        self._raw = raw
-
-    def __missing__(self, column: str) -> ir.Table:
-        raw, name = self._raw, f"values_{len(self)}"
-        self[column] = count_values(raw.engine, raw.train_rows, column, raw.missing, name)
-        return self[column]
-
-
 @dataclass
 class RawTables:
     """Tables of the raw splits.
@@ -54,6 +43,7 @@ class RawTables:
     missing: tuple[str, ...]
     label: Label | None = None
     _facts: dict[str, ColumnFacts] = field(default_factory=dict)
+    _counts: dict[str, ir.Table] = field(default_factory=dict)
 
     @functools.cached_property
     def num_rows(self) -> dict[str, int]:
@@ -97,10 +87,12 @@ class RawTables:
         """An upper bound of the number of `train_rows`."""
         return self.num_rows[self.fitted]
 
-    @functools.cached_property
-    def counts(self) -> Mapping[str, ir.Table]:
-        """Column -> its different values in train, which are counted at the first access."""
-        return _Counts(self)
+    def counts(self, column: str) -> ir.Table:
+        """Returns the different values of a column in train, which are counted once."""
+        if column not in self._counts:
+            rows, name = self.train_rows, f"values_{len(self._counts)}"
+            self._counts[column] = count_values(self.engine, rows, column, self.missing, name)
+        return self._counts[column]
 
     def num_distinct(self, column: str) -> float:
         """Returns the number of different values of a column in train, 0 where it is not known."""
@@ -117,7 +109,7 @@ class RawTables:
                 self._facts[name] = facts
         for name in columns:
             if name not in self._facts:
-                self._facts[name] = column_facts(engine, self.counts[name], missing, name in lists)
+                self._facts[name] = column_facts(engine, self.counts(name), missing, name in lists)
         return self._facts
 
     def refuse_near_numbers(self, columns: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from preproc.engines.engine import ROW
 from preproc.fitting.distribution import Moments, moments, numbers_of, quantiles
-from preproc.fitting.expressions import HASH_RANGE, elements, hashed, number, text
+from preproc.fitting.expressions import HASH_RANGE, hashed, lists, number, text
 from preproc.fitting.infer import count_values
 
 NAMES = itertools.count()
@@ -135,11 +135,15 @@ def test_texts_and_numbers(duckdb, read):
 )
 def test_elements(value, form, expected, duckdb, read):
     table = read({"x": [value]})
-    rows = table.select(element=elements(table.x, form, MISSING))
+    rows = table.select(element=lists(table.x, form, MISSING).unnest())
     assert sorted(fetched(duckdb, rows)) == sorted(expected)
 
 
 def test_unnested_lists(duckdb, read):
     table = read({"x": [[1, 2], [], None, [3]]})
-    assert sorted(fetched(duckdb, table.select(e=elements(table.x, "list", MISSING)))) == [1, 2, 3]
+    assert sorted(fetched(duckdb, table.select(e=lists(table.x, "list", MISSING).unnest()))) == [
+        1,
+        2,
+        3,
+    ]
     assert isinstance(table, ibis.Table)
