@@ -28,22 +28,18 @@ def one_class(
         rates: split -> share of labels that are 1.
         divided_by: flag that divided the rows; empty: none did.
     """
+    remedy = {
+        "split_by_time": "divide the rows at random: --split without --split_by_time",
+        "split": "a larger share of {} in --split",
+    }.get(divided_by, "add rows of the other class to {}")
     return [
         _KIND.finding(
             WARNING if rows[split] >= _LEAST_ROWS and rate in (0, 1) else PASSED,
             seen=f"all rows of {split} have {label.conditions[int(rate)]}",
-            remedy=_remedy(split, divided_by),
+            remedy=remedy.format(split),
         )
         for split, rate in rates.items()
     ]
-
-
-def _remedy(split: str, divided_by: str) -> str:
-    if divided_by == "split_by_time":
-        return "divide the rows at random: --split without --split_by_time"
-    if divided_by:
-        return f"a larger share of {split} in --split"
-    return f"add rows of the other class to {split}"
 
 
 def sorted_by_label(labels: NDArray[Any], label: Label) -> Finding:

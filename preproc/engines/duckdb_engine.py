@@ -32,7 +32,7 @@ from preproc.engines.text_tables import (
 )
 from preproc.sources.column_chunk import CSV, PARQUET, SourceChunk
 from preproc.sources.duckdb_files import quoted, read_parquet
-from preproc.sources.file_store import LocalStore
+from preproc.sources.file_store import FileStore
 from preproc.sources.header import check_names
 from preproc.sources.part_files import csv_columns, partition_values
 
@@ -63,7 +63,7 @@ class DuckDBBackend(DuckDBSession, Engine):
     """See `engine.Engine`. Tables are in memory; what exceeds the limit is stored in `scratch`."""
 
     dialect = "duckdb"
-    store = LocalStore()
+    store = FileStore()
 
     def __init__(self, scratch: Path, memory_limit_bytes: int, threads: int | None = None):
         # DuckDB's threads make buffers that other threads free, which Arrow's own pool would keep.

@@ -12,7 +12,7 @@ from ibis.expr import operations as ops
 from dataloading.spec.rules import listing
 from preproc.engines.bad_lines import NO_BAD_LINES, BadLines, place
 from preproc.sources.column_chunk import SourceChunk
-from preproc.sources.file_store import LocalStore
+from preproc.sources.file_store import FileStore
 from preproc.sources.header import check_names
 
 # Columns of tables that `Engine.read` returns: number of the part, number of the row among all.
@@ -57,7 +57,7 @@ class Engine:
     """
 
     dialect: str
-    store: LocalStore
+    store: FileStore
 
     def __init__(self):
         self._chunks: dict[str, Sequence[StoredChunk]] = {}  # by the name of their table

@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -14,31 +13,17 @@ _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # first bytes
 _START_BYTES = 1 << 20
 
 
-class FileStore(Protocol):
-    """File system with raw files."""
+class FileStore:
+    """Raw files of this machine; subclasses have other file systems."""
 
     def is_folder(self, path: str) -> bool:
         """Returns whether the path is a folder; raises ValueError where nothing has the path."""
-
-    def files(self, folder: str) -> list[str]:
-        """Returns the paths of all files in a folder and its subfolders."""
-
-    def start(self, path: str, num_bytes: int) -> bytes:
-        """Returns the first bytes of a file as it is stored."""
-
-    def schema(self, path: str) -> pa.Schema:
-        """Returns the schema of a Parquet file."""
-
-
-class LocalStore:
-    """See `FileStore`: the file system of this machine."""
-
-    def is_folder(self, path: str) -> bool:
         if not os.path.exists(path):
             raise ValueError(absent(path))
         return os.path.isdir(path)
 
     def files(self, folder: str) -> list[str]:
+        """Returns the paths of all files in a folder and its subfolders."""
         return [
             str(Path(parent) / name)
             for parent, _, names in os.walk(folder, followlinks=True)
@@ -46,13 +31,12 @@ class LocalStore:
         ]
 
     def start(self, path: str, num_bytes: int) -> bytes:
-        try:
-            with open(path, "rb") as file:
-                return file.read(num_bytes)
-        except FileNotFoundError:
-            raise ValueError(absent(path)) from None
+        """Returns the first bytes of a file as it is stored."""
+        with open(path, "rb") as file:
+            return file.read(num_bytes)
 
     def schema(self, path: str) -> pa.Schema:
+        """Returns the schema of a Parquet file."""
         import pyarrow.parquet as pq
 
         try:

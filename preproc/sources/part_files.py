@@ -11,7 +11,7 @@ from pathlib import Path
 from dataloading.spec.rules import listing
 from preproc.sources.column_chunk import CSV, JSON, PARQUET, SourceChunk
 from preproc.sources.contents import START_BYTES, of_no_table
-from preproc.sources.file_store import FileStore, LocalStore
+from preproc.sources.file_store import FileStore
 from preproc.sources.header import check_header, check_json_lines, check_names, read_header
 from runtime.files.paths import absent
 
@@ -28,7 +28,7 @@ _COMPRESSIONS = (".gz", ".zst")
 _EXPECTED = "a file that ends with .csv, .tsv, .txt, .json, .jsonl, .ndjson (then .gz or .zst, or \
 nothing) or .parquet"
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # of Hive and Spark
-LOCAL = LocalStore()
+LOCAL = FileStore()
 
 
 def file_type(path: str) -> str | None:
@@ -88,7 +88,12 @@ def find_table(
         if not any([check_json_lines(store, file) for file in files]):
             raise _empty(first)
         return SourceChunk(JSON, tuple(files), partitions=partitions)
-    return _parquet_chunk(store, files, partitions)
+    names = store.schema(first).names
+    check_names(names, first)
+    for file in files[1:]:
+        if missing := set(names) - set(store.schema(file).names):
+            raise ValueError(f"{file}: expected the columns of {first}, got none of {missing}")
+    return _chunk(PARQUET, files, names, partitions)
 
 
 def part_files(path: Path, kind: str) -> tuple[str, ...]:
@@ -214,15 +219,6 @@ def _csv_chunk(
             file=sys.stderr,
         )
     return _chunk(CSV, files, [name for name in names if name], partitions, delimiter=delimiter)
-
-
-def _parquet_chunk(store: FileStore, files: list[str], partitions: tuple[str, ...]) -> SourceChunk:
-    names = store.schema(files[0]).names
-    check_names(names, files[0])
-    for file in files[1:]:
-        if missing := set(names) - set(store.schema(file).names):
-            raise ValueError(f"{file}: expected the columns of {files[0]}, got none of {missing}")
-    return _chunk(PARQUET, files, names, partitions)
 
 
 def _chunk(

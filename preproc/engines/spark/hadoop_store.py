@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from preproc.engines.spark.session import literal
-from preproc.sources.file_store import LocalStore
+from preproc.sources.file_store import FileStore
 
 
 def is_uri(path: str) -> bool:
@@ -20,8 +20,8 @@ def spark_path(path: str) -> str:
     return path if is_uri(path) else literal(Path(path))
 
 
-class HadoopStore(LocalStore):
-    """See `FileStore`; paths without a scheme are those of this machine."""
+class HadoopStore(FileStore):
+    """Files of a scheme, read by Hadoop; paths without one are those of this machine."""
 
     def __init__(self, session: SparkSession):
         self._session = session
