@@ -8,7 +8,7 @@ from dataloading.spec.feature_spec import LABEL_CHANNEL, Chunk, FeatureSpec
 from dataloading.synthetic.rows import stored_spec
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import IdEncoding
-from preproc.encoding.numbers import Bins, Number
+from preproc.encoding.numbers import Bins
 from preproc.transcode.raw.spec import RawSpec
 
 
@@ -21,31 +21,23 @@ def with_encoder(spec: RawSpec, encoder: Encoder) -> RawSpec:
     """Returns the raw data with the dtypes, cardinalities and hotnesses of an encoder; indicators
     of missing values follow their feature."""
     spec = spec.with_ids(binned(encoder))
-    indicators: dict[str, str] = {}
     features: dict[str, dict] = {}
     for name, stated in spec.features.items():
         encoding = encoder[name]
-        features[name] = keys = {**stated, "dtype": encoding.dtype}
+        keys = {**stated, "dtype": encoding.dtype}
         if isinstance(encoding, IdEncoding):
             keys["cardinality"] = encoding.num_ids
         if encoding.hotness > 1 and "dimensions" not in keys:
             keys["hotness"] = encoding.hotness
-        if not isinstance(encoding, Number) or encoding.indicator is None:
-            continue
-        if encoding.indicator in (*spec.features, *spec.unused):
-            raise ValueError(
-                f"--missing_indicator: the indicator of '{name}' is called "
-                f"'{encoding.indicator}', but {spec.origin} has a feature of that name: rename it"
-            )
-        indicators[name] = encoding.indicator
-        features[encoding.indicator] = dict(keys)
+        for feature in encoding.features:
+            if feature != name and feature in (*spec.features, *spec.unused):
+                raise ValueError(
+                    f"--missing_indicator: the indicator of '{name}' is called '{feature}', but "
+                    f"{spec.origin} has a feature of that name: rename it"
+                )
+            features[feature] = dict(keys)
     channels = {
-        channel: tuple(
-            feature
-            for name in names
-            for feature in (name, indicators.get(name))
-            if feature is not None
-        )
+        channel: tuple(feature for name in names for feature in encoder[name].features)
         for channel, names in spec.channels.items()
     }
     return dataclasses.replace(spec, features=features, channels=channels)

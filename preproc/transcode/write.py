@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,21 +14,13 @@ import ibis.expr.types as ir
 import numpy as np
 import pyarrow as pa
 
-from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.spec.feature_spec import Chunk, FeatureSpec
 from preproc.encoding.encoder import Encoder, EncodingError
 from preproc.engines.engine import PART, ROW, SPLIT, Engine
 from preproc.engines.spark.tasks import runs
 from runtime.files.disk import write_errors_name
 
 _THREADS = 2  # NumPy and Arrow encode without the lock of the interpreter
-
-
-@dataclass(frozen=True)
-class OutputFile:
-    """A split binary and the features that a row of it has, in order."""
-
-    path: Path
-    features: tuple[str, ...]
 
 
 @dataclass
@@ -63,7 +55,7 @@ class RowWriter:
         names: features to encode, those that the rows have.
         label: name of the label; empty without one.
         ids: features whose ids 0 are counted.
-        files: of each target split.
+        files: chunks of each target split, of one file with its absolute path.
         starts: part -> the number of rows of each target before it.
     """
 
@@ -71,7 +63,7 @@ class RowWriter:
     names: tuple[str, ...]
     label: str
     ids: tuple[str, ...]
-    files: tuple[tuple[OutputFile, ...], ...]
+    files: tuple[tuple[Chunk, ...], ...]
     starts: Mapping[int, Sequence[int]]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[str]:
@@ -81,7 +73,7 @@ class RowWriter:
         part, places = -1, [0] * len(self.files)
         with ExitStack() as stack:
             streams = [
-                [stack.enter_context(open(file.path, "r+b")) for file in files]
+                [stack.enter_context(open(file.files[0], "r+b")) for file in files]
                 for files in self.files
             ]
             parts = ((number, run) for number, own in runs(batches, PART) for run in own)
@@ -134,7 +126,7 @@ class RowWriter:
             for file, stream in zip(self.files[target], streams[target], strict=True):
                 arrays = [own[name] for name in file.features]
                 stored = arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=1)
-                with write_errors_name(file.path):
+                with write_errors_name(Path(file.files[0])):
                     stream.seek(places[target] * stored.shape[1] * stored.itemsize)
                     stored.tofile(stream)
             self._count(own, size, facts[target])
@@ -184,7 +176,7 @@ def write_rows(
     starts, sizes = _places(engine, table, len(targets))
     files = tuple(
         tuple(
-            OutputFile(layout.base_directory / chunk.files[0], tuple(chunk.features))
+            replace(chunk, files=(str(layout.base_directory / chunk.files[0]),))
             for chunk in layout.source_spec[target]
         )
         for target in targets
@@ -195,8 +187,9 @@ def write_rows(
             row_bytes = sum(
                 layout.hotness(name) * layout.dtype(name).itemsize for name in file.features
             )
-            file.path.parent.mkdir(exist_ok=True)
-            with write_errors_name(file.path), open(file.path, "wb") as stream:
+            path = Path(file.files[0])
+            path.parent.mkdir(exist_ok=True)
+            with write_errors_name(path), open(path, "wb") as stream:
                 stream.truncate(size * row_bytes)
     own_names = tuple(f.name for f in encoder.features if f.name in names)
     columns = {encoder[name].column for name in own_names}
