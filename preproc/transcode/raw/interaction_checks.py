@@ -8,7 +8,7 @@ from dataloading.interactions.candidate_rules import candidate_list_length, list
 from dataloading.spec.feature_spec import ITEM_CHANNEL, LABEL_CHANNEL, USER_CHANNEL
 from preproc.arguments import spelled_missing
 from preproc.encoding.encodings import Label
-from preproc.engines.engine import ROW, Engine, fetch_row
+from preproc.engines.engine import ROW, Engine
 from preproc.fitting.expressions import text, without_missing
 from preproc.fitting.label_expression import label_number
 from preproc.transcode.raw.spec import RawSpec
@@ -68,7 +68,7 @@ def check_interactions(
 def _check_ids(engine: Engine, spec: RawSpec, table: ir.Table, missing: tuple[str, ...]) -> None:
     """Raises the error of the first row without a user or an item, which all would share id 0."""
     names = [name for channel in (USER_CHANNEL, ITEM_CHANNEL) for name in spec.channels[channel]]
-    first_rows = {}
+    faults = []
     for name in names:
         value = table[name]
         if value.type().is_string():
@@ -76,13 +76,11 @@ def _check_ids(engine: Engine, spec: RawSpec, table: ir.Table, missing: tuple[st
         is_missing = value.isnull()
         if value.type().is_floating():
             is_missing |= value.isnan()
-        first_rows[name] = ibis.ifelse(is_missing, table[ROW], ibis.null("int64")).min()
-    first = fetch_row(engine, table.agg(**first_rows))
-    faults = [(row, name) for name, row in first.items() if row is not None]
+        first = table.filter(is_missing).select(ROW, value=table[name]).order_by(ROW).limit(1)
+        faults += [(row[ROW], name, row["value"]) for row in engine.fetch(first).to_pylist()]
     if not faults:
         return
-    row, name = min(faults, key=lambda fault: fault[0])
-    stored = fetch_row(engine, table.filter(table[ROW] == row).select(value=table[name]))["value"]
+    row, name, stored = min(faults, key=lambda fault: fault[0])
     spelling = spelled_missing(stored if isinstance(stored, str) else None, missing)
     raise ValueError(
         f"{engine.place(table, row, name)}: '{name}' is missing{spelling}; possible solutions: "
