@@ -23,7 +23,6 @@ _MOVED, _CHANCE = 0.25, 2.2
 _MISSING_MOVED = 0.1
 _OUTSIDE, _LEAST_OUTSIDE = 0.01, 5
 _EXTREMES = 4  # expected beyond the training's, per row of training, with a margin
-_MOSTLY_NEW = 0.5
 _KIND = Kind(
     "drift", "the model has not seen such values: units, columns or joins may have changed"
 )
@@ -154,22 +153,3 @@ def moved_numbers(
                 f"upto{i}": int((present <= edge).sum()),
             }
     return _moved(column, profile, sums, len(values))[1]
-
-
-def refuse_new_values(
-    column: str, rows: int, known: int, trained_unknown: float, vocabulary: str, flag: str
-) -> None:
-    """Raises ValueError where most values of a column are unknown to the vocabulary that grows.
-
-    Args:
-        rows, known: numbers of values, and of those that the vocabulary has.
-        trained_unknown: share of id 0 in the rows of the vocabulary.
-        vocabulary: data set of the vocabulary.
-        flag: what allows it.
-    """
-    share = 1 - known / max(rows, 1)
-    if share > max(_MOSTLY_NEW, 2 * trained_unknown) and rows >= _LEAST_ROWS:
-        raise ValueError(
-            f"--grow: {share:.1%} of the values of '{column}' are unknown to {vocabulary}: "
-            f"columns, spelling or prefixes may have changed; if the values are right, add {flag}"
-        )

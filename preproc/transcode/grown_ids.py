@@ -6,7 +6,6 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from preproc.checks.drift import refuse_new_values
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encoder_folder import digest
 from preproc.encoding.encodings import Identity, smallest_dtype
@@ -14,6 +13,8 @@ from preproc.encoding.vocabulary import Vocabulary
 from preproc.fitting.fit import Fit
 from preproc.transcode.known import KnownData, parse_date
 from preproc.transcode.transcode_flags import TranscodeOptions
+
+_MOSTLY_NEW, _LEAST_VALUES = 0.5, 10
 
 
 def grown_encoder(
@@ -51,11 +52,18 @@ def grown_encoder(
 
 
 def _check_known(feature: Vocabulary, counts: pa.Table, known: KnownData) -> None:
+    """Raises ValueError where most values of a column are unknown to the vocabulary that grows."""
     is_known = pc.is_in(counts["value"], value_set=feature.values)
     sums = [int(pc.sum(rows["count"]).as_py() or 0) for rows in (counts, counts.filter(is_known))]
     profile = known.encoder.profile.get(feature.column)
-    unknown = 0.0 if profile is None else profile.unknown or 0.0
-    refuse_new_values(feature.name, *sums, unknown, str(known.path.parent), "--allow_mostly_new")
+    trained = 0.0 if profile is None else profile.unknown or 0.0
+    share = 1 - sums[1] / max(sums[0], 1)
+    if share > max(_MOSTLY_NEW, 2 * trained) and sums[0] >= _LEAST_VALUES:
+        raise ValueError(
+            f"--grow: {share:.1%} of the values of '{feature.name}' are unknown to "
+            f"{known.path.parent}: columns, spelling or prefixes may have changed; if the values "
+            "are right, add --allow_mostly_new"
+        )
 
 
 def dated(encoder: Encoder, date: str | None) -> Encoder:
