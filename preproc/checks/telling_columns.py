@@ -118,58 +118,42 @@ def rank_auc(rows: np.ndarray, clicks: np.ndarray) -> float:
     return float((clicks * below).sum() / max(clicks.sum() * others.sum(), 1))
 
 
-def constant_columns(facts: Mapping[str, ColumnFacts]) -> list[Finding]:
-    """Returns which columns of single values have one value in all rows."""
-    return [
-        useless_column(
-            CONSTANT,
-            name,
-            own.distinct == 1 and not own.missing and own.present >= _LEAST_CONSTANT,
-            f"'{name}' has one value in all {own.present:,} rows of train",
-        )
-        for name, own in facts.items()
-        if not own.list_form
-    ]
-
-
-def unique_columns(facts: dict[str, ColumnFacts], kinds: dict[str, str]) -> list[Finding]:
-    """Returns which columns of ids have another value in each row."""
-    checks = []
-    for name, kind in kinds.items():
-        present, distinct = facts[name].present, facts[name].distinct
-        if kind == IDS and not facts[name].list_form:
-            is_unique = present >= _LEAST_ROWS and distinct >= _UNIQUE_SHARE * present
-            seen = f"'{name}' has {distinct:,} different values in {present:,} rows of train"
-            checks.append(useless_column(_UNIQUE, name, is_unique, seen))
-    return checks
-
-
-def row_numbers(
+def useless_columns(
     engine: Engine,
     table: ir.Table,
-    facts: dict[str, ColumnFacts],
+    facts: Mapping[str, ColumnFacts],
+    kinds: Mapping[str, str],
     missing: tuple[str, ...],
     num_rows: int,
 ) -> list[Finding]:
-    """Returns which columns of whole numbers count the rows.
+    """Returns which columns of single values have one in all rows, count the rows, or are ids with
+    another value in each row; a column is compared until a check fails.
 
     Args:
         table: all rows.
-        facts: of the columns.
+        facts, kinds: of the columns; kinds are `NUMBERS` or `IDS`.
         num_rows: number of all rows.
     """
     checks = []
     for name, own in facts.items():
-        if not own.is_whole or own.list_form or num_rows < _LEAST_ROWS:
+        if own.list_form:
             continue
-        is_unique = own.distinct >= _UNIQUE_SHARE * own.present
-        folded, fault = name.strip().lower(), ""
-        if folded.startswith("unnamed:") or (is_unique and folded in _INDEX_NAMES):
-            fault = "has the name of a saved index"
-        elif is_unique:
-            fault = _counting(engine, table, name, own, missing, num_rows)
-        check = useless_column(_ROW_NUMBERS, name, bool(fault), f"'{name}' {fault}")
-        checks.append(check)
+        present, is_unique = own.present, own.distinct >= _UNIQUE_SHARE * own.present
+        is_constant = own.distinct == 1 and not own.missing and present >= _LEAST_CONSTANT
+        seen = f"'{name}' has one value in all {present:,} rows of train"
+        checks.append(useless_column(CONSTANT, name, is_constant, seen))
+        if own.is_whole and num_rows >= _LEAST_ROWS and not is_constant:
+            folded, fault = name.strip().lower(), ""
+            if folded.startswith("unnamed:") or (is_unique and folded in _INDEX_NAMES):
+                fault = "has the name of a saved index"
+            elif is_unique:
+                fault = _counting(engine, table, name, own, missing, num_rows)
+            check = useless_column(_ROW_NUMBERS, name, bool(fault), f"'{name}' {fault}")
+            checks.append(check)
+        if kinds[name] == IDS and checks[-1].level == PASSED:
+            seen = f"'{name}' has {own.distinct:,} different values in {present:,} rows of train"
+            is_unique = is_unique and present >= _LEAST_ROWS
+            checks.append(useless_column(_UNIQUE, name, is_unique, seen))
     return checks
 
 

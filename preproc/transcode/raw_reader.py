@@ -7,13 +7,7 @@ from dataloading.spec import rules
 from dataloading.spec.data_set_files import ENCODER_FOLDER, METADATA, SPEC_FILE
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TEST, TRAIN
 from preproc.checks.report import PASSED, Finding
-from preproc.checks.telling_columns import (
-    SAMPLE_ROWS,
-    constant_columns,
-    row_numbers,
-    telling_columns,
-    unique_columns,
-)
+from preproc.checks.telling_columns import SAMPLE_ROWS, telling_columns, useless_columns
 from preproc.checks.text_columns import mixed_texts, unsplit_lists
 from preproc.encoding.encodings import Label
 from preproc.engines.engine import PART, ROW, SPLIT, Engine
@@ -196,22 +190,12 @@ def _useless_columns(
         if own.kind != OTHER
     }
     own = {name: facts[name] for name in kinds}
-    single = {name: kind for name, kind in kinds.items() if not facts[name].list_form}
+    rows = raw.tables[TRAIN], own, kinds, raw.missing, raw.most_rows
+    checks = useless_columns(raw.engine, *rows)
+    failed = {name for check in checks if check.level != PASSED for name in check.columns}
+    others = {n: kinds[n] for n in kinds if n not in failed and not facts[n].list_form}
     sample = raw.train_sample(SAMPLE_ROWS)
-    checks = [
-        *constant_columns(own),
-        *row_numbers(raw.engine, raw.tables[TRAIN], own, raw.missing, raw.most_rows),
-        *unique_columns(own, kinds),
-        *telling_columns(raw.engine, sample, single, raw.label, raw.missing),
-    ]
-    failed: set[tuple[str, ...]] = set()
-    result = []
-    for check in checks:
-        if check.columns not in failed:
-            result.append(check)
-        if check.level != PASSED:
-            failed.add(check.columns)
-    return result
+    return checks + telling_columns(raw.engine, sample, others, raw.label, raw.missing)
 
 
 def _check_splits(spec: RawSpec, split: SplitRequest | None) -> None:
