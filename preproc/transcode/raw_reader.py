@@ -12,7 +12,6 @@ from preproc.checks.text_columns import mixed_texts, unsplit_lists
 from preproc.encoding.encodings import Label
 from preproc.engines.engine import PART, ROW, SPLIT, Engine
 from preproc.fitting.infer import IDS, NUMBERS, OTHER, ColumnFacts
-from preproc.fitting.whole_numbers import KindChoice
 from preproc.sources.part_files import find_table
 from preproc.transcode.known import KnownData
 from preproc.transcode.layout import binned
@@ -148,7 +147,11 @@ class RawReader:
         choices = raw.choices([n for n in names if n not in stated and n != time])
         facts = {name: raw.facts(names)[name] for name in names}
         free = {n: own for n, own in facts.items() if n not in (*stated, *by_role["keep"], time)}
-        checks = _useless_columns(raw, free, choices) if raw.label is not None else []
+        kinds = {name: own.kind for name, own in facts.items()}
+        kinds |= {name: IDS if own.is_id else NUMBERS for name, own in choices.items()}
+        kinds |= dict.fromkeys(by_role["categorical"], IDS)
+        kinds |= dict.fromkeys(by_role["numerical"], NUMBERS)
+        checks = _useless_columns(raw, free, kinds) if raw.label is not None else []
         self.checks += [*checks, mixed_texts(free), unsplit_lists(free)]
         left_out = {
             name: f"{finding.check}, see the checks"
@@ -156,7 +159,17 @@ class RawReader:
             if finding.level != PASSED
             for name in finding.columns
         }
-        return inferred_content(by_role, facts, choices, time, left_out)
+        words = {"user": "", "item": "", "label": "label", "drop": "--drop"}
+        reasons = {name: word for role, word in words.items() for name in by_role[role]}
+        reasons |= {name: str(own) for name, own in facts.items()}
+        reasons |= {name: f"{facts[name]}; {c.reason}" for name, c in choices.items() if c.reason}
+        reasons |= left_out
+        unused = {name for name, kind in kinds.items() if kind == OTHER} | left_out.keys()
+        if time is not None and time not in stated:
+            unused.add(time)
+            reasons[time] = "divides the rows"
+        used = {name: own for name, own in facts.items() if name not in unused}
+        return inferred_content(by_role, used, kinds, time), reasons
 
     def _fit_label(self, raw: RawTables, labels: Sequence[str]) -> None:
         """Fits the label of clicks; that of interactions is 0 or 1."""
@@ -177,23 +190,14 @@ class RawReader:
 
 
 def _useless_columns(
-    raw: RawTables, facts: Mapping[str, ColumnFacts], choices: Mapping[str, KindChoice]
+    raw: RawTables, facts: Mapping[str, ColumnFacts], kinds: Mapping[str, str]
 ) -> list[Finding]:
-    """Returns the checks of columns that may be left out, at most one that fails for each.
-
-    Args:
-        choices: kinds of those that hold whole numbers.
-    """
-    kinds = {
-        name: (IDS if choices[name].is_id else NUMBERS) if name in choices else own.kind
-        for name, own in facts.items()
-        if own.kind != OTHER
-    }
-    own = {name: facts[name] for name in kinds}
+    """Returns the checks of columns that may be left out, at most one that fails for each."""
+    own = {name: facts[name] for name in facts if kinds[name] != OTHER}
     rows = raw.tables[TRAIN], own, kinds, raw.missing, raw.most_rows
     checks = useless_columns(raw.engine, *rows)
     failed = {name for check in checks if check.level != PASSED for name in check.columns}
-    others = {n: kinds[n] for n in kinds if n not in failed and not facts[n].list_form}
+    others = {n: kinds[n] for n in own if n not in failed and not facts[n].list_form}
     sample = raw.train_sample(SAMPLE_ROWS)
     return checks + telling_columns(raw.engine, sample, others, raw.label, raw.missing)
 

@@ -12,8 +12,7 @@ from dataloading.spec.feature_spec import (
     USER_CHANNEL,
     FeatureSpec,
 )
-from preproc.fitting.infer import IDS, NUMBERS, OTHER, ColumnFacts
-from preproc.fitting.whole_numbers import KindChoice
+from preproc.fitting.infer import NUMBERS, ColumnFacts
 from preproc.sources.column_chunk import CSV
 from preproc.transcode.raw.spec import AUTO
 
@@ -62,61 +61,31 @@ def read_columns(roles: Mapping[str, tuple[str, ...]], columns: Sequence[str]) -
 def inferred_content(
     roles: Mapping[str, tuple[str, ...]],
     facts: Mapping[str, ColumnFacts],
-    choices: Mapping[str, KindChoice],
+    kinds: Mapping[str, str],
     time: str | None,
-    left_out: Mapping[str, str],
-) -> tuple[dict, dict[str, str]]:
-    """Returns the sections of the simplified feature spec, and what was seen of each column.
+) -> dict:
+    """Returns the sections of the simplified feature spec of a table.
 
     Args:
-        facts: of the columns of `read_columns`.
-        choices: of those that hold whole numbers.
+        facts: of the features.
+        kinds: of the features, `IDS` or `NUMBERS`.
         time: column of --split_by_time.
-        left_out: columns that a check leaves out, and why.
     """
     features: dict[str, dict]
     if roles["user"]:
         channels = {USER_CHANNEL: [*roles["user"]], ITEM_CHANNEL: [*roles["item"]]}
         features = {name: {"cardinality": AUTO} for (name,) in channels.values()}
-        reasons = dict.fromkeys(features, "")
     else:
-        used = {name: own for name, own in facts.items() if name not in left_out}
-        channels, features = _channels(roles, used, choices, time)
-        reasons = dict.fromkeys(roles["label"], "label") | dict.fromkeys(roles["drop"], "--drop")
-        reasons |= {name: str(own) for name, own in facts.items()}
-        reasons |= {name: f"{facts[name]}; {c.reason}" for name, c in choices.items() if c.reason}
-        reasons |= left_out
-    if time is not None and time not in features:
-        features[time], reasons[time] = {}, "divides the rows"
-    return _sections(features, channels, TRAIN), reasons
-
-
-def _channels(
-    roles: Mapping[str, tuple[str, ...]],
-    facts: Mapping[str, ColumnFacts],
-    choices: Mapping[str, KindChoice],
-    time: str | None,
-) -> tuple[dict[str, list[str]], dict[str, dict]]:
-    channels = {LABEL_CHANNEL: [*roles["label"]], NUMERICAL_CHANNEL: [], CATEGORICAL_CHANNEL: []}
-    features: dict[str, dict] = {name: {} for name in roles["label"]}
-    for name, column in facts.items():
-        kind = column.kind
-        if name in choices:
-            kind = IDS if choices[name].is_id else NUMBERS
-        if name in roles["categorical"]:
-            kind = IDS
-        elif name in roles["numerical"]:
-            kind = NUMBERS
-        elif name == time:
-            continue
-        hotness = {"hotness": column.hotness} if column.hotness > 1 else {}
-        if kind == IDS:
-            features[name] = {"cardinality": AUTO, **hotness}
-            channels[CATEGORICAL_CHANNEL].append(name)
-        elif kind != OTHER:
-            features[name] = {"dtype": "float32", **hotness}
-            channels[NUMERICAL_CHANNEL].append(name)
-    return channels, features
+        numbers = [name for name in facts if kinds[name] == NUMBERS]
+        channels = {LABEL_CHANNEL: [*roles["label"]], NUMERICAL_CHANNEL: numbers}
+        channels[CATEGORICAL_CHANNEL] = [name for name in facts if name not in numbers]
+        features = {name: {} for name in roles["label"]}
+        for name, own in facts.items():
+            keys = {"dtype": "float32"} if name in numbers else {"cardinality": AUTO}
+            features[name] = keys | ({"hotness": own.hotness} if own.hotness > 1 else {})
+    if time is not None:
+        features.setdefault(time, {})
+    return _sections(features, channels, TRAIN)
 
 
 def _sections(features: dict[str, dict], channels: dict, split: str) -> dict:
