@@ -250,8 +250,13 @@ class Fit:
 def largest_id(
     engine: Engine, table: ir.Table, column: str, list_form: str, missing: tuple[str, ...]
 ) -> int:
-    """Returns the largest plain id of a column, at most 2^63 - 2; -1 without any."""
+    """Returns the largest plain id of a column, at most 2^63 - 2; -1 without any.
+
+    Args:
+        list_form: of texts, see `expressions.lists`.
+    """
     value, kind = table[column], table[column].type()
+    list_form = "list" if kind.is_array() else list_form
     if not (kind.is_array() or kind.is_string() or kind.is_numeric() or kind.is_boolean()):
         return -1  # an error when it is encoded
     rows = table.select(value=lists(value, list_form, missing).unnest() if list_form else value)

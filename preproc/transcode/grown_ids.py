@@ -1,7 +1,7 @@
 """Growth of the ids of an earlier data set, and the lineage of vocabularies."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,12 +18,12 @@ _MOSTLY_NEW, _LEAST_VALUES = 0.5, 10
 
 
 def grown_encoder(
-    known: KnownData, fit: Fit, sizes: Mapping[str, int], flags: TranscodeOptions
+    known: KnownData, fit: Fit, size_of: Callable[[str], int], flags: TranscodeOptions
 ) -> tuple[Encoder, dict]:
     """Returns the encoder with new ids for new values in train, and metadata about them.
 
     Args:
-        sizes: feature of plain ids -> the largest id in the new rows + 1.
+        size_of: feature of plain ids -> the largest id in the new rows + 1.
 
     Raises:
         ValueError: most values of a feature are new, without --allow_mostly_new.
@@ -44,7 +44,7 @@ def grown_encoder(
             new[feature.name] = len(grown.values) - stayed
             feature = grown
         elif isinstance(feature, Identity):
-            size = max(feature.cardinality, sizes[feature.name])
+            size = max(feature.cardinality, size_of(feature.name))
             feature = dataclasses.replace(feature, cardinality=size, dtype=smallest_dtype(size))
         features.append(feature)
     encoder = dataclasses.replace(known.encoder, features=tuple(features))

@@ -1,6 +1,6 @@
 """Encodings that flags and feature spec request of new data."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from dataloading.spec import rules
@@ -86,14 +86,14 @@ def feature_requests(
     spec: RawSpec,
     flags: TranscodeOptions,
     is_table: bool,
-    sizes: Mapping[str, int],
+    size_of: Callable[[str], int],
     label: Label | None,
 ) -> list[Request]:
     """Returns the encodings of the features in their order, those that need rows as requests.
 
     Args:
         is_table: see `categorified`.
-        sizes: cardinality of each feature of plain ids.
+        size_of: feature of plain ids -> its cardinality, where it is not stated.
         label: encoding of the label of clicks.
     """
     names, buckets = categorified(spec, flags, is_table), parse_buckets(flags.hash_buckets)
@@ -127,7 +127,8 @@ def feature_requests(
         elif name in buckets:
             requests.append(HashBuckets(**common, buckets=buckets[name]))
         else:
-            requests.append(Identity(**common, cardinality=sizes[name]))
+            size = keys.get("cardinality") or size_of(name)
+            requests.append(Identity(**common, cardinality=size))
     return requests
 
 

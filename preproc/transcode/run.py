@@ -18,7 +18,7 @@ from preproc.checks.scale import scales
 from preproc.checks.unknown_values import GROWN, KNOWN, OWN
 from preproc.encoding.arrow_columns import MISSING_VALUES
 from preproc.encoding.encoder import Encoder
-from preproc.encoding.encodings import Identity, Label
+from preproc.encoding.encodings import Label
 from preproc.encoding.lists import SEPARATOR
 from preproc.encoding.vocabulary import Vocabulary
 from preproc.engines.engine import Engine
@@ -32,7 +32,7 @@ from preproc.transcode.raw.interaction_checks import check_interactions
 from preproc.transcode.raw.raw_tables import RawTables
 from preproc.transcode.raw.spec import RawSpec
 from preproc.transcode.raw_reader import RawReader
-from preproc.transcode.requested_encodings import categorified, feature_requests
+from preproc.transcode.requested_encodings import feature_requests
 from preproc.transcode.row_checks import check_classes, check_listed, repetitions, unknown_values
 from preproc.transcode.summary import summary
 from preproc.transcode.transcode_flags import TranscodeOptions
@@ -91,13 +91,14 @@ class Run:
         known = self._known
         if known is not None and known.ancestors is None:
             return _with_label(spec, known.encoder), {}
-        if known is None:
-            plain = {*spec.ids} - {*categorified(spec, self._flags, self._reader.is_table)}
-            stated = {name: spec.features[name].get("cardinality") for name in plain}
-        else:
-            plain = {f.name for f in known.encoder.features if isinstance(f, Identity)}
-            stated = dict.fromkeys(plain)
-        sizes = {name: size or self._size(spec, name, raw) for name, size in stated.items()}
+
+        def size_of(name: str) -> int:
+            """Returns the largest plain id of a feature in all splits + 1, at least 1."""
+            form = SEPARATOR if spec.hotness(name) > 1 else ""
+            sizes = [largest_id(self._engine, t, name, form, self._missing) for t in tables]
+            return max(0, *sizes) + 1
+
+        tables = raw.tables.values()
         labels = spec.channels[LABEL_CHANNEL]
         columns = [n for n in spec.features if n not in labels and spec.has(raw.fitted, n)]
         lists = [name for name in columns if spec.hotness(name) > 1]
@@ -105,22 +106,12 @@ class Run:
         sample = sample_of(raw.train_rows, raw.most_rows)
         fit = Fit(self._engine, self._missing, raw.counts, facts, raw.train_rows, sample)
         if known is None:
-            requests = feature_requests(spec, self._flags, self._reader.is_table, sizes, raw.label)
-            encoder = fit.encoder(requests)
+            is_table, label = self._reader.is_table, raw.label
+            encoder = fit.encoder(feature_requests(spec, self._flags, is_table, size_of, label))
             self._checks += scales(fit.scales, encoder.profile)
             return dated(encoder, self._flags.date), {}
-        encoder, grown = grown_encoder(known, fit, sizes, self._flags)
+        encoder, grown = grown_encoder(known, fit, size_of, self._flags)
         return _with_label(spec, encoder), grown
-
-    def _size(self, spec: RawSpec, name: str, raw: RawTables) -> int:
-        """Returns the largest plain id of a feature in all splits + 1, at least 1."""
-        largest = 0
-        for table in raw.tables.values():
-            form = SEPARATOR if spec.hotness(name) > 1 else ""
-            form = "list" if table[name].type().is_array() else form
-            own = largest_id(self._engine, table, name, form, self._missing)
-            largest = max(largest, own)
-        return largest + 1
 
     def _write(
         self, spec: RawSpec, raw: RawTables, encoder: Encoder, noted: Mapping
