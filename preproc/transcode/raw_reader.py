@@ -17,7 +17,7 @@ from preproc.transcode.known import KnownData
 from preproc.transcode.layout import binned
 from preproc.transcode.raw.labels import fit_label
 from preproc.transcode.raw.raw_tables import RawTables
-from preproc.transcode.raw.roles import column_roles, inferred_content, known_content, read_columns
+from preproc.transcode.raw.roles import column_roles, inferred_content, known_spec, read_columns
 from preproc.transcode.raw.spec import RawSpec
 from preproc.transcode.raw.split import SplitRequest, split_numbers
 from preproc.transcode.requested_encodings import categorified
@@ -119,9 +119,7 @@ class RawReader:
                     f"--{role} and --vocabulary: the columns are those of {known.path}"
                 )
             split = TEST if self._request is None and not flags.grow else TRAIN
-            content = known_content(columns, known.spec, known.derived, split, origin)
-            spec = RawSpec.from_content(content, Path(), origin)
-            spec = spec.as_in(known.spec, known.derived)
+            spec = known_spec(columns, known.spec, known.derived, split, origin)
             pair = spec.pair
         table = self._engine.read([chunk], flags.on_bad_line) if table is None else table
         raw = RawTables(self._engine, {split: table}, self._missing)

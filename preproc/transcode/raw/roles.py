@@ -1,6 +1,7 @@
 """Columns of tables without a feature spec: their roles by flags, and the feature spec of them."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from dataloading.spec import rules
 from dataloading.spec.feature_spec import (
@@ -13,8 +14,8 @@ from dataloading.spec.feature_spec import (
     FeatureSpec,
 )
 from preproc.fitting.infer import NUMBERS, ColumnFacts
-from preproc.sources.column_chunk import CSV
-from preproc.transcode.raw.spec import AUTO
+from preproc.sources.column_chunk import CSV, SourceChunk
+from preproc.transcode.raw.spec import AUTO, CLICKS, INTERACTIONS, RawSpec
 
 
 def column_roles(
@@ -85,30 +86,25 @@ def inferred_content(
             features[name] = keys | ({"hotness": own.hotness} if own.hotness > 1 else {})
     if time is not None:
         features.setdefault(time, {})
-    return _sections(features, channels, TRAIN)
-
-
-def _sections(features: dict[str, dict], channels: dict, split: str) -> dict:
-    """Returns sections whose chunk is a table that the engine has read already."""
+    # The engine has read the table already.
     chunk = {"type": CSV, "features": list(features), "files": ["table"]}
-    return {"feature_spec": features, "source_spec": {split: [chunk]}, "channel_spec": channels}
+    return {"feature_spec": features, "source_spec": {TRAIN: [chunk]}, "channel_spec": channels}
 
 
-def known_content(
-    columns: Sequence[str], known: FeatureSpec, derived: set[str], split: str,
-    origin: str,
-) -> dict:  # fmt: skip
-    """Returns the sections of the simplified feature spec of more rows of an earlier data set.
+def known_spec(
+    columns: Sequence[str], known: FeatureSpec, derived: set[str], split: str, origin: str
+) -> RawSpec:
+    """Returns the description of a table with more rows of an earlier data set.
 
     The columns are found by name; the label and the derived features may be absent.
     """
     channels = {
-        channel: [name for name in names if name not in derived]
-        for channel, names in known.channel_spec.items()
+        channel: tuple(n for n in known.channel_spec.get(channel, ()) if n not in derived)
+        for channel in (INTERACTIONS if USER_CHANNEL in known.channel_spec else CLICKS)
     }
-    if not set(channels.get(LABEL_CHANNEL, ())) <= set(columns):
-        channels[LABEL_CHANNEL] = []
-    names = [name for names in channels.values() for name in names]
+    if not set(channels[LABEL_CHANNEL]) <= set(columns):
+        channels[LABEL_CHANNEL] = ()
+    names = tuple(name for names in channels.values() for name in names)
     for name in names:
         if name not in columns:
             raise ValueError(
@@ -116,6 +112,6 @@ def known_content(
                 f"'{name}' is missing, the file has {rules.listing(columns)}"
                 + rules.suggestion(name, columns)
             )
-    hotness = {name: known.hotness(name) for name in names}
-    features = {name: {"hotness": n} if n > 1 else {} for name, n in hotness.items()}
-    return _sections(features, channels, split)
+    features = {name: known.feature_spec[name] for name in names}
+    sources = {split: (SourceChunk(CSV, ("table",), names),)}
+    return RawSpec(features, (), sources, channels, {}, Path(), origin)
