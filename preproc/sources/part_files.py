@@ -88,12 +88,7 @@ def find_table(
         if not any([check_json_lines(store, file) for file in files]):
             raise _empty(first)
         return SourceChunk(JSON, tuple(files), partitions=partitions)
-    names = store.schema(first).names
-    check_names(names, first)
-    for file in files[1:]:
-        if missing := set(names) - set(store.schema(file).names):
-            raise ValueError(f"{file}: expected the columns of {first}, got none of {missing}")
-    return _chunk(PARQUET, files, names, partitions)
+    return _parquet_chunk(store, files, partitions)
 
 
 def part_files(path: Path, kind: str) -> tuple[str, ...]:
@@ -219,6 +214,15 @@ def _csv_chunk(
             file=sys.stderr,
         )
     return _chunk(CSV, files, [name for name in names if name], partitions, delimiter=delimiter)
+
+
+def _parquet_chunk(store: FileStore, files: list[str], partitions: tuple[str, ...]) -> SourceChunk:
+    names = store.schema(files[0]).names
+    check_names(names, files[0])
+    for file in files[1:]:
+        if missing := set(names) - set(store.schema(file).names):
+            raise ValueError(f"{file}: expected the columns of {files[0]}, got none of {missing}")
+    return _chunk(PARQUET, files, names, partitions)
 
 
 def _chunk(

@@ -17,7 +17,13 @@ from preproc.transcode.known import KnownData
 from preproc.transcode.layout import binned
 from preproc.transcode.raw.labels import fit_label
 from preproc.transcode.raw.raw_tables import RawTables
-from preproc.transcode.raw.roles import column_roles, inferred_content, known_spec, read_columns
+from preproc.transcode.raw.roles import (
+    column_reasons,
+    column_roles,
+    inferred_content,
+    known_spec,
+    read_columns,
+)
 from preproc.transcode.raw.spec import RawSpec
 from preproc.transcode.raw.split import SplitRequest, split_numbers
 from preproc.transcode.requested_encodings import categorified
@@ -157,11 +163,7 @@ class RawReader:
             if finding.level != PASSED
             for name in finding.columns
         }
-        words = {"user": "", "item": "", "label": "label", "drop": "--drop"}
-        reasons = {name: word for role, word in words.items() for name in by_role[role]}
-        reasons |= {name: str(own) for name, own in facts.items()}
-        reasons |= {name: f"{facts[name]}; {c.reason}" for name, c in choices.items() if c.reason}
-        reasons |= left_out
+        reasons = column_reasons(by_role, facts, choices) | left_out
         unused = {name for name, kind in kinds.items() if kind == OTHER} | left_out.keys()
         if time is not None and time not in stated:
             unused.add(time)

@@ -14,6 +14,7 @@ from dataloading.spec.feature_spec import (
     FeatureSpec,
 )
 from preproc.fitting.infer import NUMBERS, ColumnFacts
+from preproc.fitting.whole_numbers import KindChoice
 from preproc.sources.column_chunk import CSV, SourceChunk
 from preproc.transcode.raw.spec import AUTO, CLICKS, INTERACTIONS, RawSpec
 
@@ -57,6 +58,18 @@ def read_columns(roles: Mapping[str, tuple[str, ...]], columns: Sequence[str]) -
     if roles["user"]:
         return ()
     return tuple(name for name in columns if name not in (*roles["drop"], *roles["label"]))
+
+
+def column_reasons(
+    roles: Mapping[str, tuple[str, ...]],
+    facts: Mapping[str, ColumnFacts],
+    choices: Mapping[str, KindChoice],
+) -> dict[str, str]:
+    """Returns what was seen of each column; choices: of those that hold whole numbers."""
+    words = {"user": "", "item": "", "label": "label", "drop": "--drop"}
+    reasons = {name: word for role, word in words.items() for name in roles[role]}
+    reasons |= {name: str(own) for name, own in facts.items()}
+    return reasons | {n: f"{facts[n]}; {own.reason}" for n, own in choices.items() if own.reason}
 
 
 def inferred_content(
