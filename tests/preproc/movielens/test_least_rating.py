@@ -54,13 +54,6 @@ def test_errors(tmp_path, capsys, header, rows, flags, message):
     assert all(part in error for part in message.split(" .*"))
 
 
-def test_unread_column(tmp_path, capsys):
-    log = write(tmp_path / "r.csv", lines(range(2)))
-    command = ["--input", log, "--output", tmp_path / "out", "--rating_column", "stars"]
-    assert main([*map(str, command)]) == USER_ERROR
-    assert "--rating_column is only read with --min_rating" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("named", ["log", "log/part-*.csv"])
 def test_part_files(tmp_path, named):
     """Parts come in the order of their numbers: that of tied events."""
