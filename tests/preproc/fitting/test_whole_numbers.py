@@ -5,7 +5,6 @@ import pytest
 
 from preproc.encoding.encodings import Label
 from preproc.fitting.whole_numbers import (
-    KindChoice,
     _binned,
     choose,
     has_id_name,
@@ -52,21 +51,6 @@ def test_names(name, expected):
 )
 def test_choices_by_hand(name, rows, distinct, z, is_id):
     assert choose(name, rows, distinct, z).is_id is is_id
-
-
-def test_reasons():
-    assert choose("price", 100, 20, 9.0) == KindChoice(True, "")
-    by_label = "by label: ids are better than bins by 9 standard errors"
-    assert choose("price", 100, 50, 9.0).reason == by_label
-    by_label = "by label: bins are better than ids by 9 standard errors"
-    assert choose("user_id", 100, 50, -9.0).reason == by_label
-    for name in ("user_id", "price"):
-        unclear = "by name: the label does not decide (0.1 standard errors)"
-        assert choose(name, 100, 50, 0.1).reason == unclear
-    assert choose("price", 100, 50, None).reason == "by name: no label to compare with"
-    rare = "by name: values repeat too rarely to compare"
-    assert choose("price", 100, 60, 9.0).reason == rare
-    assert choose("price", 100, 50, -9.0).reason == ""
 
 
 def test_neighbors_of_few_values():

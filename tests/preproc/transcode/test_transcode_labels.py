@@ -6,7 +6,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dataloading.spec.feature_spec import FeatureSpec
 from preproc.encoding.encoder import Encoder
 from tests.preproc.transcode.test_label_spellings import write
 from tests.preproc.transcode.test_transcode import run, stored
@@ -70,22 +69,6 @@ def test_class_of_a_split(tmp_path, capsys):
     assert "all rows of test have y=1" in capsys.readouterr().err
     assert run(path, *flags, output=tmp_path / "c") == 0
     assert "all rows of" not in capsys.readouterr().out
-
-
-def test_words_of_the_data(tmp_path, capsys):
-    for number, (labels, flags, text) in enumerate(
-        (
-            (["No", "YES", "No", "no"], [], "share of y=YES 0.2500, of y=No 0.7500"),
-            ([1, 2, 3, 4], ["--label_above=3"], "share of y>3 0.2500, of y<=3 0.7500"),
-            (["a", "b", "c", "c"], ["--positive=b"], "share of y=b 0.2500, of y!=b 0.7500"),
-        )
-    ):
-        assert prepare(tmp_path, labels, *flags, output=str(number)) == 0
-        assert f"train: 4 rows, {text}\n" in capsys.readouterr().out
-        out = tmp_path / str(number)
-        assert FeatureSpec.from_yaml(out / "feature_spec.yaml").metadata["transcode"][
-            "click_rate"
-        ] == {"train": 0.25}
 
 
 def test_later_rows(tmp_path, capsys):

@@ -214,18 +214,6 @@ def test_statistics_of_the_training_part(tmp_path):
     assert price.deviation == pytest.approx(np.std(trained), rel=1e-7)
 
 
-def test_defaults_of_tables(tmp_path, capsys):
-    prices, path = [1000.5, 2000.5, 6000.5, 1e9 + 1], tmp_path / "log.csv"
-    path.write_text("".join(["bought,price\n", *(f"{i % 2},{p}\n" for i, p in enumerate(prices))]))
-    assert run(path, "--label=bought", output=tmp_path / "a") == 0
-    scaled = standardized(prices, np.mean(prices), np.std(prices), "float32")
-    assert stored(tmp_path / "a", "price") == scaled
-    assert encoder_of(tmp_path / "a")["price"].fill == encoder_of(tmp_path / "a")["price"].mean
-    assert "warning" not in capsys.readouterr().out
-    assert run(path, "--label=bought", "--transform=none", output=tmp_path / "b") == 0
-    assert stored(tmp_path / "b", "price") == np.float32(prices).tolist()
-
-
 def test_log_quantiles_and_bins(tmp_path):
     """One column by each transformation; missing values are 0 in bins and the mean elsewhere."""
     values = [*range(100), 900]
