@@ -16,14 +16,14 @@ KINDS = pytest.mark.parametrize(
 )
 
 
-def _accumulate(metrics, labels, logits, weights=None, batch_size=7):
+def accumulate(metrics, labels, logits, weights=None, batch_size=7):
     for start in range(0, len(labels), batch_size):
         rows = slice(start, start + batch_size)
         metrics.update(labels[rows], logits[rows], None if weights is None else weights[rows])
     return metrics
 
 
-def _random_rows(num_rows, seed=0, positive_fraction=0.3, decimals=None):
+def random_rows(num_rows, seed=0, positive_fraction=0.3, decimals=None):
     rng = np.random.default_rng(seed)
     labels = (rng.random(num_rows) < positive_fraction).astype(np.float32)
     logits = rng.normal(size=num_rows) + labels
@@ -33,14 +33,14 @@ def _random_rows(num_rows, seed=0, positive_fraction=0.3, decimals=None):
     return labels, logits.astype(np.float32), weights
 
 
-def _sigmoid(logits):
+def sigmoid(logits):
     return 1 / (1 + np.exp(-np.asarray(logits, np.float64)))
 
 
 def test_hand_computed_binned_auc_and_its_bound():
     # Four bins of probability 1/4: positives in bins 3 and 1, negatives in bins 1 and 0.
     logits = np.log(np.array([0.9, 0.3, 0.4, 0.1]) / np.array([0.1, 0.7, 0.6, 0.9]))
-    metrics = _accumulate(BinnedMetrics(4), np.array([1, 1, 0, 0]), logits)
+    metrics = accumulate(BinnedMetrics(4), np.array([1, 1, 0, 0]), logits)
     # Exact: 3 of 4 pairs; the pair in bin 1 counts half instead of nothing.
     assert metrics.result().auc == 3.5 / 4
     assert metrics.result().auc_error_bound == 0.5 / 4
@@ -49,15 +49,15 @@ def test_hand_computed_binned_auc_and_its_bound():
 @pytest.mark.parametrize("decimals", [None, 1, 0], ids=["no_ties", "ties", "many_ties"])
 @pytest.mark.parametrize("positive_fraction", [0.03, 0.5, 0.9])
 def test_exact_metrics_against_scikit_learn(decimals, positive_fraction):
-    labels, logits, weights = _random_rows(5000, 1, positive_fraction, decimals)
-    scores = _accumulate(ExactMetrics(), labels, logits, batch_size=999).result()
+    labels, logits, weights = random_rows(5000, 1, positive_fraction, decimals)
+    scores = accumulate(ExactMetrics(), labels, logits, batch_size=999).result()
     assert scores.auc == pytest.approx(roc_auc_score(labels, logits), abs=1e-13)
-    assert scores.log_loss == pytest.approx(log_loss(labels, _sigmoid(logits)), rel=1e-12)
+    assert scores.log_loss == pytest.approx(log_loss(labels, sigmoid(logits)), rel=1e-12)
 
-    scores = _accumulate(ExactMetrics(), labels, logits, weights, batch_size=999).result()
+    scores = accumulate(ExactMetrics(), labels, logits, weights, batch_size=999).result()
     expected = roc_auc_score(labels, logits, sample_weight=weights)
     assert scores.auc == pytest.approx(expected, abs=1e-12)
-    expected = log_loss(labels, _sigmoid(logits), sample_weight=weights)
+    expected = log_loss(labels, sigmoid(logits), sample_weight=weights)
     assert scores.log_loss == pytest.approx(expected, rel=1e-12)
     assert scores.num_rows == np.count_nonzero(weights)
     expected = average_precision_score(labels, logits, sample_weight=weights)
@@ -65,23 +65,23 @@ def test_exact_metrics_against_scikit_learn(decimals, positive_fraction):
     rate = np.average(labels.astype(np.float64), weights=weights)
     entropy = -rate * np.log(rate) - (1 - rate) * np.log(1 - rate)
     assert scores.normalized_entropy == pytest.approx(scores.log_loss / entropy, rel=1e-12)
-    expected = weights @ _sigmoid(logits) / (weights @ labels)
+    expected = weights @ sigmoid(logits) / (weights @ labels)
     assert scores.calibration == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("num_bins", [2, 10, 1000, 8000])
 @pytest.mark.parametrize("decimals", [None, 0], ids=["no_ties", "many_ties"])
 def test_binned_metrics_against_scikit_learn(num_bins, decimals):
-    labels, logits, weights = _random_rows(5000, 2, 0.1, decimals)
-    scores = _accumulate(BinnedMetrics(num_bins), labels, logits, weights, 999).result()
+    labels, logits, weights = random_rows(5000, 2, 0.1, decimals)
+    scores = accumulate(BinnedMetrics(num_bins), labels, logits, weights, 999).result()
     expected = roc_auc_score(labels, logits, sample_weight=weights)
     assert abs(scores.auc - expected) <= scores.auc_error_bound + 1e-12
     if decimals is None:
         assert scores.auc_error_bound < 1.5 / num_bins
-    bins = np.minimum((_sigmoid(logits) * num_bins).astype(int), num_bins - 1)
+    bins = np.minimum((sigmoid(logits) * num_bins).astype(int), num_bins - 1)
     expected = average_precision_score(labels, bins, sample_weight=weights)
     assert scores.pr_auc == pytest.approx(expected, abs=1e-12)
-    expected = log_loss(labels, _sigmoid(logits), sample_weight=weights)
+    expected = log_loss(labels, sigmoid(logits), sample_weight=weights)
     assert scores.log_loss == pytest.approx(expected, rel=1e-12)
 
 
@@ -102,8 +102,8 @@ def test_binned_metrics_against_scikit_learn(num_bins, decimals):
 def test_random_rows_against_scikit_learn(rows, batch_size, num_bins):
     labels, logits, weights = (np.array(column) for column in zip(*rows, strict=True))
     kept = weights > 0
-    metrics = _accumulate(ExactMetrics(), labels, logits, weights, batch_size)
-    binned = _accumulate(BinnedMetrics(num_bins), labels, logits, weights, batch_size)
+    metrics = accumulate(ExactMetrics(), labels, logits, weights, batch_size)
+    binned = accumulate(BinnedMetrics(num_bins), labels, logits, weights, batch_size)
     if not kept.any():
         with pytest.raises(ValueError, match="nothing to evaluate"):
             metrics.result()
@@ -137,7 +137,7 @@ def test_single_class(make, label):
 
 @KINDS
 def test_padding_rows(make):
-    labels, logits, _ = _random_rows(50)
+    labels, logits, _ = random_rows(50)
     plain = make()
     plain.update(labels, logits)
     padded = make()
@@ -172,7 +172,7 @@ def test_perfect_reversed_and_constant_scores(make):
 @KINDS
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float16, tf.bfloat16], ids=lambda t: t.name)
 def test_tensors_of_every_float_type_in_columns(make, dtype):
-    labels, logits, _ = _random_rows(200, decimals=1)
+    labels, logits, _ = random_rows(200, decimals=1)
     logits = tf.cast(logits, dtype)
     expected = make()
     expected.update(labels, logits.numpy().astype(np.float32))
@@ -187,21 +187,21 @@ def test_tensors_of_every_float_type_in_columns(make, dtype):
 
 @KINDS
 def test_rows_after_result(make):
-    labels, logits, weights = _random_rows(300)
-    metrics = _accumulate(make(), labels[:100], logits[:100], weights[:100])
+    labels, logits, weights = random_rows(300)
+    metrics = accumulate(make(), labels[:100], logits[:100], weights[:100])
     metrics.result()
     metrics.roc_curve()
-    _accumulate(metrics, labels[100:], logits[100:], weights[100:])
-    whole = _accumulate(make(), labels, logits, weights).result()
+    accumulate(metrics, labels[100:], logits[100:], weights[100:])
+    whole = accumulate(make(), labels, logits, weights).result()
     assert metrics.result().auc == pytest.approx(whole.auc, abs=1e-14)
     assert metrics.result().log_loss == pytest.approx(whole.log_loss, rel=1e-14)
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 def test_exact_roc_curve_against_scikit_learn(weighted):
-    labels, logits, weights = _random_rows(20_000, 3, 0.2)
+    labels, logits, weights = random_rows(20_000, 3, 0.2)
     weights = weights if weighted else None
-    fpr, tpr = _accumulate(ExactMetrics(), labels, logits, weights, 5000).roc_curve()
+    fpr, tpr = accumulate(ExactMetrics(), labels, logits, weights, 5000).roc_curve()
     assert 900 < len(fpr) == len(tpr) <= 1000
     assert (fpr[0], tpr[0], fpr[-1], tpr[-1]) == (0, 0, 1, 1)
     assert (np.diff(fpr) >= 0).all() and (np.diff(tpr) >= 0).all()
@@ -215,10 +215,8 @@ def test_exact_roc_curve_against_scikit_learn(weighted):
 
 @pytest.mark.parametrize("max_points", [4, 20, 1000])
 def test_binned_roc_curve(max_points):
-    labels, logits, _ = _random_rows(5000)
-    fpr, tpr = _accumulate(BinnedMetrics(8000), labels, logits, batch_size=999).roc_curve(
-        max_points
-    )
+    labels, logits, _ = random_rows(5000)
+    fpr, tpr = accumulate(BinnedMetrics(8000), labels, logits, batch_size=999).roc_curve(max_points)
     assert 3 <= len(fpr) == len(tpr) <= max_points
     assert (fpr[0], tpr[0]) == (0, 0)
     assert (fpr[-1], tpr[-1]) == pytest.approx((1, 1), abs=1e-12)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nn.metrics.classification import BinnedMetrics, ExactMetrics, NonFiniteScores
+from tests.nn.metrics import test_metrics
 
 SIZES = pytest.mark.parametrize("size", [1, 2, 3, 4])
 KINDS = pytest.mark.parametrize(
@@ -44,14 +45,9 @@ def assert_same_everywhere(results):
     assert all(repr(result) == repr(results[0]) for result in results), results
 
 
-def random_rows(num_rows, seed=0, decimals=None, weighted=False, positive_fraction=0.3):
-    rng = np.random.default_rng(seed)
-    labels = (rng.random(num_rows) < positive_fraction).astype(np.float32)
-    logits = (rng.normal(size=num_rows) + labels).astype(np.float32)
-    if decimals is not None:
-        logits = logits.round(decimals)
-    weights = rng.choice([0, 1, 1, 1], num_rows).astype(np.float32) if weighted else None
-    return labels, logits, weights
+def random_rows(*size_and_seed, weighted=False, **options):
+    labels, logits, weights = test_metrics.random_rows(*size_and_seed, **options)
+    return labels, logits, weights if weighted else None
 
 
 def spread(rows, size, seed=0, uneven=False):
@@ -67,7 +63,7 @@ def spread(rows, size, seed=0, uneven=False):
 @pytest.mark.parametrize("positive_fraction", [0.03, 0.5, 0.9])
 @pytest.mark.parametrize("uneven", [False, True], ids=["even", "uneven"])
 def test_bitwise_exact_auc(size, decimals, positive_fraction, uneven):
-    rows = random_rows(5000, 1, decimals, positive_fraction=positive_fraction)
+    rows = random_rows(5000, 1, decimals=decimals, positive_fraction=positive_fraction)
     ranks = spread(rows, size, uneven=uneven)
     expected = one_accumulator(ExactMetrics, [rows]).result()
     results = scores_of_ranks(size, ExactMetrics, ranks, batch_size=999)
