@@ -345,8 +345,9 @@ def test_sequential_values():
     assert values(11_948) == (12, 0.01, 1, 256)
     assert values(29_999)[:3] == (12, 0.01, 1)
     assert values(30_000) == (3, 0.02, 0, 512)
-    stopped_early = [choose("sim", n).values["epochs"] for n in (30_000, 999_999, 1_000_000)]
-    assert stopped_early == [12, 12, 3]
+    limits = (30_000, 999_999, 1_000_000)
+    for flags, expected in (((), [3, 3, 3]), (("--model_type=no_history",), [12, 12, 3])):
+        assert [choose("sim", n, *flags).values["epochs"] for n in limits] == expected
     assert values(11_948, "--lr=0.5")[1:3] == (0.5, 0)
     assert values(11_948, "--variant=nvidia")[1:3] == (0.01, 0)
 
