@@ -99,7 +99,7 @@ ALLOWED = {
         "preproc.sources",
         "runtime",
     },
-    "deployment/serving": {"preproc.encoding"},
+    "deployment/serving": {"preproc.encoding", "runtime.hardware.available_memory"},
     "tensorflow-dot-based-interact": set(),
     "op_build": set(),
     "docs": {"config", "recipes.registry"},

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from deployment.serving import checksums
-from deployment.serving.free_memory import available_bytes
 from deployment.serving.interface import TABLES_FOLDER, Interface, ServedLookup, ServedTable
+from runtime.hardware.available_memory import available_bytes
 
 # Rows are summed, widened or moved in blocks that fit into a core's cache.
 _BLOCK_BYTES = 1 << 20
@@ -57,7 +57,8 @@ class MappedTables:
         self._files = _table_files(Path(folder) / TABLES_FOLDER, interface)
         arrays = [array for file in self._files for array in file.arrays]
         self.size_bytes = sum(array.nbytes for array in arrays)
-        self.fits = self.size_bytes <= _MEMORY_SHARE * available_bytes()
+        available = available_bytes()
+        self.fits = available is None or self.size_bytes <= _MEMORY_SHARE * available
         if preload or not self.fits:
             for array in arrays:
                 _map_of(array).madvise(mmap.MADV_WILLNEED if self.fits else mmap.MADV_RANDOM)

@@ -28,7 +28,7 @@ from deployment.triton.config_pbtxt import (
 )
 from deployment.triton.repository import VERSION
 from preproc import encoding
-from runtime.files.disk import write_errors_name
+from runtime.hardware import available_memory
 
 _PACKAGE = Path(deployment.__file__).parent
 _ENCODING = Path(encoding.__file__).parent
@@ -43,8 +43,7 @@ def write_role(context: DeploymentContext, name: str, folder: Path, role: str) -
     interface, version = context.interface._replace(role=role), folder / str(VERSION)
     descriptions = []
     if role in interfaces.ROLES_WITH_TABLES:
-        with write_errors_name(version / interfaces.TABLES_FOLDER):
-            (version / interfaces.TABLES_FOLDER).mkdir()
+        (version / interfaces.TABLES_FOLDER).mkdir()
         tables, quantize = context.interface.tables, context.options.quantize_tables
         write_tables(context.trained, tables, version / interfaces.TABLES_FOLDER, quantize)
         descriptions.append(f"{len(tables)} tables that all instances share")
@@ -54,8 +53,7 @@ def write_role(context: DeploymentContext, name: str, folder: Path, role: str) -
         descriptions.append(f"the dense part by {library} in {interface.precision}")
     if role == interfaces.RECOMMENDER:
         candidates = candidates_of(context.trained)
-        with write_errors_name(version / interfaces.CANDIDATES_FILE):
-            np.save(version / interfaces.CANDIDATES_FILE, candidates)
+        np.save(version / interfaces.CANDIDATES_FILE, candidates)
         descriptions.append(f"the {interface.top} best of {len(candidates):,} items")
     write_python_model(context, name, folder, interface, interfaces.answered(interface))
     return f"{', '.join(descriptions)}, on the CPU"
@@ -71,18 +69,14 @@ def write_python_model(
 ) -> None:
     """Writes a model's interface, with its role, code and configuration; other files are there."""
     version = folder / str(VERSION)
-    with write_errors_name(version / interfaces.FILE):
-        interfaces.write(interface, version)
+    interfaces.write(interface, version)
     for source in serving_files():
         _copy(source, version / source.relative_to(_PACKAGE.parent))
     _copy(_PACKAGE / "serving/triton_model.py", version / _MODEL_FILE)
     is_entry = interface.role != interfaces.DENSE
     if interface.encoder and is_entry:
-        encoder = version / interfaces.ENCODER_FOLDER
-        with write_errors_name(encoder):
-            save_encoder(encoder, context.trained, context.options)
-    with write_errors_name(version / checksums.FILE):
-        checksums.write(version)
+        save_encoder(version / interfaces.ENCODER_FOLDER, context.trained, context.options)
+    checksums.write(version)
     options = context.options
     parameters = {"threads": str(options.threads_per_instance or 0)}
     is_raw = bool(interface.columns) and is_entry
@@ -112,10 +106,11 @@ def write_python_model(
 def serving_files() -> list[Path]:
     """Returns the files of the code that is copied into models."""
     files = [_PACKAGE / "__init__.py", *sorted((_PACKAGE / "serving").rglob("*.py"))]
-    return [*files, _ENCODING.parent / "__init__.py", *sorted(_ENCODING.glob("*.py"))]
+    files += [_ENCODING.parent / "__init__.py", *sorted(_ENCODING.glob("*.py"))]
+    memory = Path(available_memory.__file__)
+    return [*files, *(folder / "__init__.py" for folder in memory.parents[:2]), memory]
 
 
 def _copy(source: Path, target: Path) -> None:
-    with write_errors_name(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)

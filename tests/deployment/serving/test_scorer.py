@@ -195,4 +195,4 @@ def test_imported_packages(root, clicks):
     )
     imported = set(done.stdout.split())
     assert {"deployment", "numpy", "onnxruntime"} <= imported
-    assert not imported & {"tensorflow", "openvino", "runtime", "nn", "dataloading", "config"}
+    assert not imported & {"tensorflow", "openvino", "nn", "dataloading", "config"}

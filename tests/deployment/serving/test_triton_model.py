@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from deployment.serving import checksums, scorer, tables
+from deployment.triton.python_models import serving_files
 from preproc.encoding.joint import Texts
 from tests.deployment.serving import made_raw_model
 from tests.deployment.serving.made_models import (
@@ -260,10 +261,10 @@ def test_failures_at_start(tmp_path, triton_model, monkeypatch):
 def test_imports_of_version_folder(root, tmp_path):
     """Triton imports `1.model`, with the working folder of the server first on the path."""
     folder = write_clicks(tmp_path / "clicks/1")
-    # Other processes compile modules at the same time, and their temporary files vanish.
-    compiled = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(root / "deployment/serving", folder / "deployment/serving", ignore=compiled)
-    shutil.copy(root / "deployment/__init__.py", folder / "deployment")
+    for source in serving_files():
+        target = folder / source.relative_to(root)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, target)
     shutil.copy(root / "deployment/serving/triton_model.py", folder / "model.py")
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "deployment").mkdir(parents=True)
