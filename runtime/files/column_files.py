@@ -26,15 +26,20 @@ class ArrowTable:
 
     Args:
         schema: schema of pyarrow.
-        open_writer: returns a writer of pyarrow for tables of a schema.
-        rows_per_write: rows that are converted together; None: all.
+        writer: writer of pyarrow for tables of the schema.
+        rows_per_write: rows that are converted together.
+        convert: of a column, before it is written.
     """
 
     def __init__(
-        self, schema: Any, open_writer: Callable[[Any], Any], rows_per_write: int | None = None
+        self,
+        schema: Any,
+        writer: Any,
+        rows_per_write: int | None = None,
+        convert: Callable[[Any], Any] = lambda column: column,
     ):
-        self._schema, self._rows_per_write = schema, rows_per_write
-        self._writer = open_writer(schema)
+        self._schema, self._writer, self._convert = schema, writer, convert
+        self._rows_per_write = rows_per_write or GROUP_ROWS
         self._waiting: list[Any] = []
         self._num_rows = self._size_bytes = 0  # that wait
 
@@ -42,7 +47,7 @@ class ArrowTable:
         """Appends rows."""
         import pyarrow
 
-        self._append(pyarrow.table(list(columns), schema=self._schema))
+        self._append(pyarrow.table(list(map(self._convert, columns)), schema=self._schema))
         if self._num_rows >= GROUP_ROWS or self._size_bytes >= GROUP_BYTES:
             self._write(self._num_rows // GROUP_ROWS * GROUP_ROWS or self._num_rows)
 
@@ -56,7 +61,7 @@ class ArrowTable:
 
         table, self._waiting = pyarrow.concat_tables(self._waiting), []
         self._num_rows = self._size_bytes = 0
-        self._writer.write_table(table[:num_rows], self._rows_per_write or GROUP_ROWS)
+        self._writer.write_table(table[:num_rows], self._rows_per_write)
         self._append(table[num_rows:])
 
     def close(self) -> None:
@@ -66,13 +71,6 @@ class ArrowTable:
         self._writer.close()
 
 
-class _CsvTable(ArrowTable):
-    """Columns of which lists are texts."""
-
-    def write(self, columns: Sequence[Any]) -> None:
-        super().write([_as_text(column) for column in columns])
-
-
 def open_parquet(stream: BinaryIO, schema: Any) -> ArrowTable:
     """Opens a Parquet file."""
     from pyarrow.parquet import ParquetWriter
@@ -80,7 +78,7 @@ def open_parquet(stream: BinaryIO, schema: Any) -> ArrowTable:
     # Consecutive numbers need almost no space as differences.
     counted = {name: "DELTA_BINARY_PACKED" for name in schema.names if name in ("row", "rank")}
     options = {"use_dictionary": False, "column_encoding": counted}
-    return ArrowTable(schema, lambda schema: ParquetWriter(stream, schema, **options))
+    return ArrowTable(schema, ParquetWriter(stream, schema, **options))
 
 
 def open_csv(stream: BinaryIO, schema: Any) -> ArrowTable:
@@ -93,9 +91,8 @@ def open_csv(stream: BinaryIO, schema: Any) -> ArrowTable:
     for number, field in enumerate(schema):
         if pyarrow.types.is_list(field.type):
             schema = schema.set(number, pyarrow.field(field.name, pyarrow.string()))
-    return _CsvTable(
-        schema, lambda schema: CSVWriter(stream, schema, write_options=options), _CSV_ROWS
-    )
+    writer = CSVWriter(stream, schema, write_options=options)
+    return ArrowTable(schema, writer, _CSV_ROWS, _as_text)
 
 
 def _quoted(name: str) -> str:

@@ -13,8 +13,9 @@ Columns of the data set can stand between `row` and `score`, except in .npy.
 """
 
 import contextlib
+import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -51,13 +52,16 @@ def open_predictions(
     """
     suffix = column_files.check_suffix(path, flag, _SUFFIXES)
     check_kept(path, fields, flag)
-    with output_file(path) as stream:
-        is_npy = suffix == _NPY
-        rows = _Npy(stream, num_rows) if is_npy else _ScoreTable(stream, suffix, fields)
-        with contextlib.closing(rows):
-            writer = PredictionWriter(Path(path), num_rows, rows)
-            yield writer
-            writer.finish()
+    with output_file(path) as stream, contextlib.ExitStack() as stack:
+        if suffix == _NPY:
+            write = _open_npy(stream, num_rows)
+        else:
+            table = _open_scores(stream, suffix, fields)
+            stack.enter_context(contextlib.closing(table))
+            write = functools.partial(_write_scores, table)
+        writer = PredictionWriter(Path(path), num_rows, write)
+        yield writer
+        writer.finish()
 
 
 def check_kept(
@@ -100,29 +104,27 @@ def read_predictions(path: str | os.PathLike[str]) -> NDArray[np.float32]:
 
 
 class PredictionWriter:
-    """Checks that there is a score for each row, and passes them to the format."""
+    """Checks that there is a score for each row, and passes them to the format.
 
-    def __init__(self, path: Path, num_rows: int, rows: "_ScoreTable | _Npy"):
-        self._path, self._num_rows, self._rows = path, num_rows, rows
+    Args:
+        write: gets the number of the first row, scores, and other columns.
+    """
+
+    def __init__(self, path: Path, num_rows: int, write: Callable[..., object]):
+        self._path, self._num_rows, self._write = path, num_rows, write
         self.num_added = 0
 
-    def add(self, scores: NDArray[Any], kept: Sequence[Any] = ()) -> None:
-        """Adds the scores of the next rows, float32 [n], n at least 0, and their other columns.
+    def add(self, scores: NDArray[np.float32], kept: Sequence[Any] = ()) -> None:
+        """Adds the scores of the next rows, [n], n at least 0, and their other columns.
 
         Raises:
-            ValueError: another dtype or shape, or more scores than rows.
+            ValueError: more scores than rows.
         """
-        scores = np.asarray(scores)
-        if scores.dtype != np.float32 or scores.ndim != 1:
-            raise ValueError(
-                f"predictions: received {scores.dtype} {list(scores.shape)}; scores are float32 "
-                "[rows]"
-            )
         stop = self.num_added + len(scores)
         if stop > self._num_rows:
             raise self._wrong_count(stop)
         if len(scores):
-            self._rows.write(self.num_added, scores, kept)
+            self._write(self.num_added, scores, kept)
         self.num_added = stop
 
     def finish(self) -> None:
@@ -137,33 +139,23 @@ class PredictionWriter:
         )
 
 
-class _ScoreTable:
-    def __init__(self, stream: BinaryIO, suffix: str, fields: Fields):
-        import pyarrow
+def _open_scores(stream: BinaryIO, suffix: str, fields: Fields) -> ArrowTable:
+    import pyarrow
 
-        own = [
-            pyarrow.field("row", pyarrow.int64(), nullable=False),
-            pyarrow.field("score", pyarrow.float32(), nullable=False),
-        ]
-        schema = pyarrow.schema([own[0], *(pyarrow.field(*field) for field in fields), own[1]])
-        self._table: ArrowTable = column_files.FORMATS[suffix](stream, schema)
-
-    def write(self, first_row: int, scores: NDArray[Any], kept: Sequence[Any]) -> None:
-        self._table.write([np.arange(first_row, first_row + len(scores)), *kept, scores])
-
-    def close(self) -> None:
-        self._table.close()
+    row = pyarrow.field("row", pyarrow.int64(), nullable=False)
+    score = pyarrow.field("score", pyarrow.float32(), nullable=False)
+    schema = pyarrow.schema([row, *(pyarrow.field(*field) for field in fields), score])
+    return column_files.FORMATS[suffix](stream, schema)
 
 
-class _Npy:
-    def __init__(self, stream: BinaryIO, num_rows: int):
-        self._stream = stream
-        header = {"descr": "<f4", "fortran_order": False, "shape": (num_rows,)}
-        write_header: Any = np.lib.format.write_array_header_1_0  # NumPy 1 has no types for it
-        write_header(stream, header)
+def _write_scores(
+    table: ArrowTable, first_row: int, scores: NDArray[Any], kept: Sequence[Any]
+) -> None:
+    table.write([np.arange(first_row, first_row + len(scores)), *kept, scores])
 
-    def write(self, first_row: int, scores: NDArray[Any], kept: Sequence[Any]) -> None:
-        self._stream.write(scores.astype("<f4", copy=False).data)
 
-    def close(self) -> None:
-        """Does nothing: the last score ends the file."""
+def _open_npy(stream: BinaryIO, num_rows: int) -> Callable[..., object]:
+    header = {"descr": "<f4", "fortran_order": False, "shape": (num_rows,)}
+    write_header: Any = np.lib.format.write_array_header_1_0  # NumPy 1 has no types for it
+    write_header(stream, header)
+    return lambda first_row, scores, kept: stream.write(scores.astype("<f4", copy=False).data)

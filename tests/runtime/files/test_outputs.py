@@ -252,11 +252,11 @@ def test_exchange_without_support(tmp_path, monkeypatch):
 
 
 KILLED = """
-import os, random, signal, sys
-from runtime.files import disk, outputs
-from runtime.files.staging import output_folder
-
-path, kill_at = sys.argv[1], int(sys.argv[2])
+import os, signal, sys
+from pathlib import Path
+from runtime.files import outputs
+from runtime.files.staging import Staging
+path, content, kill_at, resumes = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
 calls = 0
 def counted(function):
     def call(*arguments, **options):
@@ -269,38 +269,41 @@ def counted(function):
 for name in ("rename", "replace", "mkdir", "rmdir", "unlink", "fsync"):
     setattr(os, name, counted(getattr(os, name)))
 outputs.exchange = counted(outputs.exchange)
-with output_folder(path, "preproc.tool", "data set", overwrite=True) as folder:
-    for name in "abc":
-        (folder / name).write_bytes(b"new")
-print(calls)
+with Staging(path, "preproc.tool", "data set", overwrite=True, resumes=bool(resumes)) as work:
+    def write():
+        for name in "abc":
+            (work.data / name).write_text(content)
+        return {}
+    work.run("write", content, write, [work.data / name for name in "abc"])
+    written = calls
+    work.publish()
+print(written, calls)
 """
 
 
-def test_kills(tmp_path, root):
-    """At each call that changes a folder: the old or the new content, and the next run succeeds."""
+@pytest.mark.parametrize("resumes", ["", "resumes"])
+def test_kills(tmp_path, root, resumes):
+    """At calls that change a folder, at each one while the folder is published: the old or the new
+    content, foreign files stay, and the next run publishes the new one."""
 
-    def run(path, kill_at):
-        command = [sys.executable, "-c", KILLED, str(path), str(kill_at)]
+    def run(path, text, kill_at=0):
+        command = [sys.executable, "-c", KILLED, str(path), text, str(kill_at), resumes]
         return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
 
-    def made(number):
-        path = tmp_path / str(number) / "data"
-        write(path, b"old")
+    run(tmp_path / "0/data", "old")
+    written, num_calls = map(int, run(tmp_path / "0/data", "new").stdout.split())
+    assert 5 < written < num_calls - 5
+    moments = random.Random(0).sample(range(1, written + 1), 4)
+    for moment in [*moments, *range(written + 1, num_calls + 1)]:
+        path = tmp_path / str(moment) / "data"
+        assert run(path, "old").returncode == 0
         (path.parent / "mine").write_bytes(b"mine")
-        return path
-
-    num_calls = int(run(made(0), 0).stdout)
-    assert num_calls > 10
-    moments = random.Random(0).sample(range(1, num_calls + 1), 6)
-    new = {f"data/{name}": b"new" for name in "abc"}
-    for moment in moments:
-        path = made(moment)
-        assert run(path, moment).returncode == -signal.SIGKILL
-        left = {name: data for name, data in content(path.parent).items() if name[0] != "."}
-        assert left.pop("mine") == b"mine"
-        assert left in ({"data/sub/a": b"old"}, new)
-        assert run(path, 0).returncode == 0
+        assert run(path, "new", moment).returncode == -signal.SIGKILL
+        assert set(content(path).values()) in ({b"old"}, {b"new"}) and len(content(path)) == 3
+        assert run(path, "new").returncode == 0
+        new = {f"data/{name}": b"new" for name in "abc"}
         assert content(path.parent) == {"mine": b"mine", **new}
+        assert sorted(p.name for p in path.parent.iterdir()) == ["data", "mine"]
 
 
 # ---- Stages --------------------------------------------------------------------------------------
@@ -329,54 +332,6 @@ def test_finished_stages(tmp_path):
                 work.publish()
     assert runs == ["first"] and content(tmp_path) == {"data/a": b"first"}
     assert [p.name for p in tmp_path.iterdir()] == ["data"]
-
-
-REPLACED = """
-import os, signal, sys
-from pathlib import Path
-from runtime.files import outputs
-from runtime.files.staging import Staging
-path, content, kill_at, calls = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), 0
-def counted(function):
-    def call(*arguments, **options):
-        global calls
-        calls += 1
-        if calls == kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return function(*arguments, **options)
-    return call
-with Staging(path, "preproc.tool", "data set", overwrite=True) as work:
-    def write():
-        for name in "abc":
-            (work.data / name).write_text(content)
-        return {}
-    work.run("write", content, write, [work.data / name for name in "abc"])
-    for name in ("rename", "unlink", "rmdir"):
-        setattr(os, name, counted(getattr(os, name)))
-    outputs.exchange = counted(outputs.exchange)
-    work.publish()
-print(calls)
-"""
-
-
-def test_kills_while_publishing(tmp_path, root):
-    """At each call: the old or the new content; a run that resumes never publishes the old one."""
-
-    def run(path, text, kill_at=0):
-        command = [sys.executable, "-c", REPLACED, str(path), text, str(kill_at)]
-        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-
-    run(tmp_path / "0/data", "old")
-    num_calls = int(run(tmp_path / "0/data", "new").stdout)
-    assert num_calls > 5
-    for moment in range(1, num_calls + 1):
-        path = tmp_path / str(moment) / "data"
-        assert run(path, "old").returncode == 0
-        assert run(path, "new", moment).returncode == -signal.SIGKILL
-        assert set(content(path).values()) in ({b"old"}, {b"new"}) and len(content(path)) == 3
-        assert run(path, "new").returncode == 0
-        assert content(path.parent) == {f"data/{name}": b"new" for name in "abc"}
-        assert [p.name for p in path.parent.iterdir()] == ["data"]
 
 
 def test_stage_of_a_file_that_another_stage_wrote(tmp_path):

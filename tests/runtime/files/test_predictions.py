@@ -1,6 +1,5 @@
 """Files of predictions: round trips, state after failures, and errors."""
 
-import re
 import resource
 import subprocess
 import sys
@@ -92,16 +91,6 @@ def test_content_of_files(tmp_path):
     write(tmp_path / "a.parquet", scores)
     result = duckdb.sql(f"SELECT * FROM '{tmp_path}/a.parquet' ORDER BY row").fetchall()
     assert result == [(0, 0.25), (1, 0.0), (2, 1.0), (3, float(np.float32(0.1)))]
-
-
-def test_csv_by_other_readers(tmp_path):
-    scores = scores_of(40_000)  # a block that is written in several goes
-    write(tmp_path / "a.csv", scores, 333)
-    options = pyarrow.csv.ConvertOptions(column_types={"score": pyarrow.float32()})
-    table = pyarrow.csv.read_csv(tmp_path / "a.csv", convert_options=options)
-    assert_same_bits(table["score"].to_numpy(), scores)
-    result = np.loadtxt(tmp_path / "a.csv", np.float32, delimiter=",", skiprows=1, usecols=1)
-    assert_same_bits(result, scores)
 
 
 FIELDS = [("user", pyarrow.string()), ("tags", pyarrow.list_(pyarrow.int64()))]
@@ -202,16 +191,6 @@ def test_wrong_number_of_scores(tmp_path, small_blocks, ending, num_rows, num_sc
     with pytest.raises(ValueError, match=f"{num_scores} scores came for {num_rows} rows"):
         write(path, scores_of(num_scores), 700, num_rows=num_rows)
     assert left_in(tmp_path) == {path.name: b"old"}
-
-
-def test_wrong_dtype_or_shape(tmp_path):
-    for scores in (np.zeros(3), np.zeros([3, 1], np.float32), np.float32(1)):
-        received = re.escape(f"{scores.dtype} {list(scores.shape)}")
-        with (
-            pytest.raises(ValueError, match=f"received {received}"),
-            open_predictions(tmp_path / "a.npy", 3) as writer,
-        ):
-            writer.add(scores)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
