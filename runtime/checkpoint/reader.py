@@ -1,7 +1,9 @@
 """Reading checkpoints: each rank its own parts, block by block, every block checked."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -247,26 +249,20 @@ def verify(path: str | os.PathLike[str]) -> Iterator[tuple[str, str | None]]:
         yield INDEX, str(error)
         return
     yield INDEX, None
-    known = {INDEX}
-    for entry in index.weights.values():
-        for piece in entry.pieces:
-            known.add(piece.file)
-            fault = None
-            try:
-                for _ in read_blocks(path, piece, entry.dtype, piece.box):
-                    continue
-            except DamagedCheckpoint as error:
-                fault = str(error)
-            yield piece.file, fault
-    for name in index.files:
-        known.add(name)
+    checks: dict[str, Callable[[], object]] = {
+        piece.file: partial(deque, read_blocks(path, piece, entry.dtype, piece.box), maxlen=0)
+        for entry in index.weights.values()
+        for piece in entry.pieces
+    }
+    checks |= {name: partial(check_attached, path, index, name) for name in index.files}
+    for name, check in checks.items():
+        fault = None
         try:
-            check_attached(path, index, name)
+            check()
         except DamagedCheckpoint as error:
-            yield name, str(error)
-        else:
-            yield name, None
+            fault = str(error)
+        yield name, fault
     for file in sorted(f for f in path.rglob("*") if f.is_file()):
         name = str(file.relative_to(path))
-        if name not in known:
+        if name not in {INDEX, *checks}:
             yield name, f"{file} is not part of the checkpoint"

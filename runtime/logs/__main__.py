@@ -20,11 +20,7 @@ from runtime.logs.dashboard import write_dashboard
 
 @dataclass(frozen=True)
 class CompareOptions(CommandOptions):
-    """Prints the flags that differ and the metrics of runs.
-
-    Raises:
-        ValueError: the picture is not a PNG file.
-    """
+    """Prints the flags that differ and the metrics of runs."""
 
     runs: tuple[str, ...] = flag(
         MISSING, "folder of a run, or its log", is_positional=True, spaced=True, metavar="RUN"
@@ -65,26 +61,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         text = "Compares runs by their logs, and writes a page of them."
         options: CommandOptions = parse(_COMMANDS, argv, "runtime.logs", text)
         if isinstance(options, CompareOptions):
-            _compare(options)
+            records = [read_run(path) for path in options.runs]
+            print(report(records, options.sort), flush=True)
+            if options.plot:
+                draw_curves(options.plot, records)
+                print(f"\nplot: {options.plot}")
         elif isinstance(options, DashboardOptions):
-            _dashboard(options)
+            output = options.output or f"{options.folder}/dashboard.html"
+            number, num_unreadable = write_dashboard(options.folder, output, options.sort)
+            note = f"; {num_unreadable:,} logs cannot be read, see the page"
+            print(f"{output}: {number:,} runs{note if num_unreadable else ''}")
 
     return exit_status(work)
-
-
-def _compare(options: CompareOptions) -> None:
-    records = [read_run(path) for path in options.runs]
-    print(report(records, options.sort), flush=True)
-    if options.plot:
-        draw_curves(options.plot, records)
-        print(f"\nplot: {options.plot}")
-
-
-def _dashboard(options: DashboardOptions) -> None:
-    output = options.output or f"{options.folder}/dashboard.html"
-    number, num_unreadable = write_dashboard(options.folder, output, options.sort)
-    note = f"; {num_unreadable:,} logs cannot be read, see the page" if num_unreadable else ""
-    print(f"{output}: {number:,} runs{note}")
 
 
 if __name__ == "__main__":

@@ -96,11 +96,8 @@ class RunRecord:
 
     def series_name(self, names: Sequence[str]) -> str | None:
         """Returns the first of these names that has a series; one may be a beginning (`hr@`)."""
-        for name in names:
-            for key in self.series:
-                if key == name or (name.endswith("@") and key.startswith(name)):
-                    return key
-        return None
+        patterns = [name + ".*" * name.endswith("@") for name in names]
+        return next((k for p in patterns for k in self.series if re.fullmatch(p, k)), None)
 
     def points(self, names: Sequence[str]) -> Points:
         """Returns the series of `series_name`."""

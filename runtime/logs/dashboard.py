@@ -1,6 +1,7 @@
 """A page of all runs of a folder: one HTML file with everything in it, without scripts."""
 
 import base64
+import contextlib
 import csv
 import io
 import json
@@ -159,14 +160,14 @@ def _overview(records: Sequence[RunRecord], folder: Path, sort: str | None) -> s
 
 def _overview_row(row: Sequence[RunRecord], folder: Path, is_best: Mapping[str, bool]) -> list[str]:
     """Returns the cells of a training and its evaluations; `is_best`: by the label of a metric."""
-    parameters = row[0].parameters
-    state = "" if row[0].summary is not None else " (without summary)"
-    cells = [_link(row[0], folder) + state]
-    cells += [escape(str(parameters.get(name, "-"))) for name in _FLAGS]
+    run, name = row[0], escape(_name(row[0].name, folder))
+    state = "" if run.summary is not None else " (without summary)"
+    cells = [f'<a href="#{name}">{name}</a>{state}']
+    cells += [escape(str(run.parameters.get(flag, "-"))) for flag in _FLAGS]
     for label, bold in is_best.items():
         text = next((t for record in row if (t := record.text(label)) != "-"), "-")
         cells.append(f"<b>{escape(text)}</b>" if bold else escape(text))
-    return [*cells, escape(row[0].start)]
+    return [*cells, escape(run.start)]
 
 
 def _with_evaluations(records: Sequence[RunRecord]) -> list[list[RunRecord]]:
@@ -246,11 +247,6 @@ def _baseline(folder: Path) -> Iterator[str]:
     yield _table([escape(title), *map(escape, names)], cells)
 
 
-def _link(record: RunRecord, folder: Path) -> str:
-    name = escape(_name(record.name, folder))
-    return f'<a href="#{name}">{name}</a>'
-
-
 def _common_parameters(records: Sequence[RunRecord]) -> dict[str, Any]:
     """Returns the flags and versions that all runs of a page share; none of a single run."""
     first, *others = records
@@ -268,24 +264,14 @@ def _parameters(values: Mapping[str, Any]) -> str:
 
 def _latencies(folder: Path) -> Iterator[str]:
     for file in sorted(folder.rglob("*.csv")):
-        try:
-            header, rows = _read_latencies(file)
-        except (ValueError, csv.Error, OSError):  # such as a binary file: not a table of latencies
-            continue
-        if not header:
-            continue
-        yield f"<h2>Served latency: {escape(_name(file, folder))}</h2>"
-        yield _table([escape(name) for name in header], rows)
-
-
-def _read_latencies(file: Path) -> tuple[list[str], list[list[str]]]:
-    """Returns header and rows, cells as HTML; an empty header for another table."""
-    with file.open(newline="") as lines:
-        reader = csv.reader(lines)
-        header = next(reader, [])
-        if not {"batch_size", "p99_ms"} <= set(header):
-            return [], []  # such as predictions, which may be many
-        return header, [[escape(cell) for cell in row] for row in reader]
+        # A binary file or a table of something else, such as predictions, is left out.
+        with contextlib.suppress(ValueError, csv.Error, OSError), file.open(newline="") as lines:
+            reader = csv.reader(lines)
+            header = [escape(name) for name in next(reader, [])]
+            if {"batch_size", "p99_ms"} <= set(header):
+                rows = [[escape(cell) for cell in row] for row in reader]
+                yield f"<h2>Served latency: {escape(_name(file, folder))}</h2>"
+                yield _table(header, rows)
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

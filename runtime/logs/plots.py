@@ -28,9 +28,9 @@ def draw(kind: str, path: str | Path, **content: Any) -> None:
     Raises:
         OSError: it could not be drawn or written.
     """
-    functions = (learning_curve, evaluation, comparison, importance)
+    functions = {f.__name__: f for f in (learning_curve, evaluation, comparison, importance)}
     try:
-        next(f for f in functions if f.__name__ == kind)(path, **content)
+        functions[kind](path, **content)
     except Exception as error:
         raise OSError(f"{path} could not be drawn: {error}") from error
 
@@ -63,9 +63,13 @@ def learning_curve(
     axes = figure.subplots(1, 2 if quality else 1, squeeze=False, sharex=True)[0]
     _draw_loss(axes[0], join_short_means(train), validation, split, best_step)
     if quality:
-        metric = metric.removeprefix("validation_")
-        best_reachable = best_reachable_auc if metric == "auc" else None
-        _draw_quality(axes[1], quality, metric, best_reachable, split, best_step)
+        _draw_evaluations(axes[1], quality, split, best_step)
+        name = metric.removeprefix("validation_").upper()
+        if name == "AUC" and best_reachable_auc is not None:
+            label = f"best reachable {best_reachable_auc:.5f}"
+            axes[1].axhline(best_reachable_auc, color=_QUIET, ls="--", linewidth=1, label=label)
+        title = "ROC AUC" if name == "AUC" else name
+        set_labels(axes[1], title, "training step", title)
     if train or validation:
         _count_steps(axes[0])
     write_picture(figure, Path(path))
@@ -83,22 +87,6 @@ def _draw_loss(
     if top := loss_limit([*train, *validation]):
         axes.set_ylim(top=top)
     set_labels(axes, "Loss", "training step", "log loss [nats]")
-
-
-def _draw_quality(
-    axes: Any,
-    points: Points,
-    metric: str,
-    best_reachable: float | None,
-    split: str,
-    best_step: int | None,
-) -> None:
-    name = "ROC AUC" if metric == "auc" else metric.upper()
-    _draw_evaluations(axes, points, split, best_step)
-    if best_reachable is not None:
-        label = f"best reachable {best_reachable:.5f}"
-        axes.axhline(best_reachable, color=_QUIET, ls="--", linewidth=1, label=label)
-    set_labels(axes, name, "training step", name)
 
 
 def join_short_means(points: Points) -> list[tuple[float, float]]:
