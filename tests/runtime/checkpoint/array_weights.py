@@ -11,14 +11,7 @@ from runtime.checkpoint.saver import Outcome, Saver
 
 
 class ArrayWeight:
-    """A `runtime.checkpoint.Weight`.
-
-    Args:
-      name: its name.
-      values: the whole array.
-      cuts: of each rank the boxes that it holds and saves; without, rank 0 has all of it.
-      rank: whose part this is.
-    """
+    """A `runtime.checkpoint.Weight`; each rank saves its boxes of `cuts`, else rank 0 all."""
 
     def __init__(self, name: str, values: np.ndarray, cuts=None, rank: int = 0):
         self.name, self.values = name, values

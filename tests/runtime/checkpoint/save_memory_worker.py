@@ -1,12 +1,13 @@
 """Saves and restores a table of 1.5 GiB and prints by how much the resident memory grew, in MiB.
 
-python -m tests.runtime.checkpoint.save_memory_worker FOLDER [--slices N]
+python -m tests.runtime.checkpoint.save_memory_worker FOLDER SLICES
 
-With `--slices` the table is N variables of its columns, as on one rank that has several slices.
+The table is SLICES variables of its columns, as on one rank that has several slices.
 """
 
-import argparse
+import contextlib
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from distributed_embeddings.layers.weights import LocalShard, TableWeight
 from distributed_embeddings.planner import Shard
 
 from runtime import checkpoint
+from tests.runtime.checkpoint.array_weights import save
 
 ROWS, COLUMNS, CHUNK = 3 * 2**20, 128, 2**16
 
@@ -27,73 +29,52 @@ def status_mib(name: str) -> float:
     return int(line.split()[1]) / 1024
 
 
-class Growth:
-    """Returns the increase of the resident memory from the beginning to its peak."""
-
-    def __enter__(self):
-        Path("/proc/self/clear_refs").write_text("5")
-        self._before = status_mib("VmRSS")
-        return self
-
-    def __exit__(self, *exception):
-        self.mib = status_mib("VmHWM") - self._before
+@contextlib.contextmanager
+def growth(grown: dict[str, float], name: str):
+    """Stores the increase of the resident memory from the beginning of the block to its peak."""
+    Path("/proc/self/clear_refs").write_text("5")
+    before = status_mib("VmRSS")
+    yield
+    grown[name] = status_mib("VmHWM") - before
 
 
-def row_values(first: int, columns: np.ndarray) -> np.ndarray:
+def row_values(first: int, shard: Shard) -> np.ndarray:
     """Other values in every row and column."""
     rows = np.arange(first, first + CHUNK, dtype=np.float32)[:, np.newaxis]
-    return rows + columns.astype(np.float32) / 1000
+    return rows + np.arange(shard.column_start, shard.column_end, dtype=np.float32) / 1000
 
 
-def make_table(slices: int) -> TableWeight:
-    """The table, of which every row was written and some were gathered."""
-    width, local = COLUMNS // slices, []
-    for number in range(slices):
-        variable = tf.Variable(tf.zeros([ROWS, width]))
-        columns = np.arange(number * width, (number + 1) * width)
-        for first in range(0, ROWS, CHUNK):
-            rows = tf.range(first, first + CHUNK)
-            variable.scatter_update(tf.IndexedSlices(row_values(first, columns), rows))
-        tf.gather(variable, [1, 5])
-        shard = Shard(0, 0, 0, ROWS, number * width, (number + 1) * width)
-        local.append(LocalShard(shard, variable, 0))
-    shards = tuple(stored.shard for stored in local)
-    name, dtype = "sparse/table", np.dtype(np.float32)
-    return TableWeight(name, (ROWS, COLUMNS), dtype, World(), shards, tuple(local))
-
-
-def main() -> None:
+def main(folder: str, slices: int) -> None:
     """Prints the result as a line of JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--slices", type=int, default=1)
-    options = parser.parse_args()
-    table = make_table(options.slices)
-    with Growth() as saving:
-        path = checkpoint.save(options.folder / "checkpoints", [table], {})
-    for stored in table.local:
-        for first in range(0, ROWS, CHUNK):
-            rows = tf.range(first, first + CHUNK)
-            stored.variable.scatter_update(
-                tf.IndexedSlices(tf.zeros([CHUNK, stored.shard.columns]), rows)
-            )
-    with Growth() as restoring:
+    width, grown = COLUMNS // slices, {"table_mib": ROWS * COLUMNS * 4 / 2**20}
+    local = []
+    for start in range(0, COLUMNS, width):
+        variable = tf.Variable(tf.zeros([ROWS, width]))
+        local.append(LocalShard(Shard(0, 0, 0, ROWS, start, start + width), variable, 0))
+    shards = tuple(stored.shard for stored in local)
+    shape, dtype = (ROWS, COLUMNS), np.dtype(np.float32)
+    table = TableWeight("sparse/table", shape, dtype, World(), shards, tuple(local))
+
+    def fill(factor: float) -> None:
+        for stored in local:
+            for first in range(0, ROWS, CHUNK):
+                values = factor * row_values(first, stored.shard)
+                rows = tf.range(first, first + CHUNK)
+                stored.variable.scatter_update(tf.IndexedSlices(values, rows))
+            tf.gather(stored.variable, [1, 5])
+
+    fill(1.0)
+    with growth(grown, "saving_mib"):
+        path = save(Path(folder) / "checkpoints", [table], {})
+    fill(0.0)
+    with growth(grown, "restoring_mib"):
         checkpoint.restore(path, [table])
-    for stored in table.local:
-        columns = np.arange(stored.shard.column_start, stored.shard.column_end)
+    for stored in local:
         for first in (0, ROWS // 2, ROWS - CHUNK):
-            got = tf.gather(stored.variable, tf.range(first, first + CHUNK)).numpy()
-            np.testing.assert_array_equal(got, row_values(first, columns))
-    print(
-        json.dumps(
-            {
-                "table_mib": ROWS * COLUMNS * 4 // 2**20,
-                "saving_mib": saving.mib,
-                "restoring_mib": restoring.mib,
-            }
-        )
-    )
+            read = tf.gather(stored.variable, tf.range(first, first + CHUNK)).numpy()
+            np.testing.assert_array_equal(read, row_values(first, stored.shard))
+    print(json.dumps(grown))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1], int(sys.argv[2]))

@@ -54,12 +54,7 @@ def save(root: Path, step: int, keep: int = 2) -> Outcome:
 
 
 class AtCall:
-    """Does something in place of the n-th call (from 1) that changes the file system.
-
-    Attributes:
-      count: calls so far.
-      what: "NAME PATH" of each of them, paths of descriptors too.
-    """
+    """Does something in place of the n-th call (from 1) that changes the file system."""
 
     def __init__(self, monkeypatch, nth: int | None = None, action=None):
         self.count, self.what, self._nth, self._action = 0, [], nth, action
