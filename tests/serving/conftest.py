@@ -9,9 +9,6 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from deployment.client.evaluation_requests import labelled_requests
-from deployment.deploy import __main__ as deploy
-from deployment.model.trained_model import evaluation_rows, open_checkpoint
 from deployment.serve.server import Server
 from deployment.serve.serving_environment import ENVIRONMENT
 from deployment.serving import checksums
@@ -85,8 +82,7 @@ def repository(trained, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("repository")
 
     def add(recipe, *flags):
-        command_line = [f"--checkpoint_dir={trained[recipe].checkpoint}"]
-        assert deploy.main([*command_line, f"--model_repository={folder}", *flags]) == 0
+        assert trained[recipe].deploy(folder, *flags) == 0
 
     for recipe in ("dlrm", "dcnv2"):
         add(recipe)
@@ -133,11 +129,8 @@ def served(trained, tmp_path_factory) -> dict[str, Served]:
     """Requests and their expected scores, by recipe."""
     result = {}
     for name, model in trained.items():
-        opened = open_checkpoint(str(model.checkpoint))
-        parts = [r.arrays for r in labelled_requests(opened, evaluation_rows(opened, 1024))]
-        arrays = {tensor: np.concatenate([part[tensor] for part in parts]) for tensor in parts[0]}
         scores = model.scores(tmp_path_factory.mktemp("predict"))
-        result[name] = Served(model, arrays, scores[:, None])
+        result[name] = Served(model, model.requests()[0], scores[:, None])
     return result
 
 

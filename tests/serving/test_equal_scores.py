@@ -10,9 +10,8 @@ import pytest
 from tritonclient.grpc import InferenceServerClient, InferInput
 
 from deployment.client import __main__ as client
-from deployment.deploy import __main__ as deploy
 from deployment.evaluate_accuracy import __main__ as evaluate_accuracy
-from deployment.serve.server import Server
+from deployment.serve.server import running
 from deployment.serve.serving_environment import ENVIRONMENT
 from tests import raw_shop
 from tests.deployment.test_equal_scores import ATOL, MODELS, SHOPS, trained
@@ -46,16 +45,11 @@ def shop_server(models, tmp_path_factory):
     """A server of the models, and of their ensembles (`_parts`)."""
     folder = tmp_path_factory.mktemp("shop")
     for name, model in models.items():
-        command = [f"--checkpoint_dir={model.trained.checkpoint}", f"--model_repository={folder}"]
-        assert deploy.main([*command, f"--model_name={name}", "--monolithic"]) == 0
+        assert model.trained.deploy(folder, f"--model_name={name}", "--monolithic") == 0
         if name in SHOPS:
-            assert deploy.main([*command, f"--model_name={name}_parts"]) == 0
-    server = Server(folder, folder.with_name("log"))
-    try:
-        server.start()
+            assert model.trained.deploy(folder, f"--model_name={name}_parts") == 0
+    with running(folder, folder.with_name("log")) as server:
         yield server
-    finally:
-        server.stop()
 
 
 def tensors(rows) -> dict[str, np.ndarray]:

@@ -14,12 +14,7 @@ DATATYPES = {"float32": "FP32", "int64": "INT64", "object": "BYTES"}
 
 
 def asked(server, model, arrays, changed=()):
-    """(status, answer) of a request.
-
-    Args:
-      arrays: the tensors by name.
-      changed: values that JSON is to have in place of a tensor's, by name.
-    """
+    """(status, answer) of a request; `changed` has other values in JSON, by tensor."""
     inputs = [
         {
             "name": name,

@@ -10,8 +10,7 @@ import pytest
 
 from dataloading.histories.dataset import blocks
 from dataloading.spec.feature_spec import FeatureSpec
-from deployment.deploy import __main__ as deploy
-from deployment.serve.server import Server
+from deployment.serve.server import running
 from deployment.serve.serving_environment import ENVIRONMENT
 from preproc.encoding.encoder import Encoder
 from tests.serving.test_json import asked
@@ -35,15 +34,10 @@ def originals(models, tmp_path_factory):
     """A server with a model of each, and one that recommends (`_top`)."""
     repository = tmp_path_factory.mktemp("repository")
     for name, model in models.items():
-        flags = [f"--checkpoint_dir={model.checkpoint}", f"--model_repository={repository}"]
         for own in ([f"--model_name={name}"], [f"--model_name={name}_top", f"--top_items={TOP}"]):
-            assert deploy.main([*flags, "--monolithic", *own]) == 0
-    server = Server(repository, tmp_path_factory.mktemp("server") / "log")
-    try:
-        server.start()
+            assert model.deploy(repository, "--monolithic", *own) == 0
+    with running(repository, tmp_path_factory.mktemp("server") / "log") as server:
         yield server
-    finally:
-        server.stop()
 
 
 def column(encoder, feature, ids, dtype=object):

@@ -8,7 +8,6 @@ import pytest
 from deployment.client import __main__ as client_tool
 from deployment.client import perf_analyzer
 from deployment.client.client import Client
-from deployment.deploy import __main__ as deploy
 from deployment.evaluate_latency import __main__ as evaluate_latency
 from deployment.serve.server import running
 
@@ -17,9 +16,9 @@ from deployment.serve.server import running
 def original(trained, tmp_path_factory):
     """The server of DLRM with NVIDIA's tensors on the local backend, in version 3."""
     folder = tmp_path_factory.mktemp("original")
-    flags = [f"--checkpoint_dir={trained['dlrm'].checkpoint}", f"--model_repository={folder}"]
-    names = ["--sparse-model-name=sparse", "--dense-model-name=dense", "--model-version=3"]
-    assert deploy.main([*flags, *names, "--tensors=nvidia", "--max_batch_size=32768"]) == 0
+    flags = ["--sparse-model-name=sparse", "--dense-model-name=dense", "--model-version=3"]
+    flags += ["--tensors=nvidia", "--max_batch_size=32768"]
+    assert trained["dlrm"].deploy(folder, *flags) == 0
     with running(folder, tmp_path_factory.mktemp("log") / "log") as server:
         yield server
 

@@ -11,7 +11,6 @@ import pytest
 
 from deployment.client.__main__ import main as client_main
 from deployment.client.client import Client, RequestRefused
-from deployment.deploy import __main__ as deploy
 from deployment.serve.server import running
 from deployment.serve.serving_environment import ENVIRONMENT
 from tests.deployment.conftest import trained_of_texts  # noqa: F401
@@ -19,8 +18,8 @@ from tests.deployment.conftest import trained_of_texts  # noqa: F401
 MODELS = {
     "shop": ["--monolithic"],
     "shop_parts": [],
-    "shop_bf16": ["--monolithic", "--precision=bf16"],
-    "shop_int8": ["--monolithic", "--quantize_tables=int8"],
+    "shop_bf16": ["--monolithic", "--precision=bf16", "--check_rows=0"],
+    "shop_int8": ["--monolithic", "--quantize_tables=int8", "--check_rows=0"],
     "shop_waits": ["--monolithic", "--max_queue_delay_us=300000"],
     "shop_encoded": ["--monolithic", "--inputs=encoded"],
 }
@@ -32,12 +31,8 @@ def models(trained_of_texts, tmp_path_factory):  # noqa: F811
     if not (ENVIRONMENT / "installed").exists():
         pytest.skip("there is no serving environment: run `make serve-setup`")
     repository = tmp_path_factory.mktemp("shop") / "models"
-    where = [f"--checkpoint_dir={trained_of_texts.checkpoint}", f"--model_repository={repository}"]
     for name, flags in MODELS.items():
-        flags = [*where, f"--model_name={name}", "--check_rows=0", *flags]
-        if not {"--precision=bf16", "--quantize_tables=int8"} & set(flags):
-            flags.remove("--check_rows=0")
-        assert deploy.main(flags) == 0
+        assert trained_of_texts.deploy(repository, f"--model_name={name}", *flags) == 0
     return repository
 
 
