@@ -1,15 +1,19 @@
 """Raw rows have the scores of training over HTTP and gRPC; files, Python and Spark are in
-tests/deployment/test_equal_scores.py."""
+tests/deployment/test_equal_scores.py. Bad rows get an error alone."""
 
 import json
+import re
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from tritonclient.grpc import InferenceServerClient, InferInput
+from tritonclient.utils import np_to_triton_dtype
 
 from deployment.client import __main__ as client
+from deployment.client.client import Client
 from deployment.evaluate_accuracy import __main__ as evaluate_accuracy
 from deployment.serve.server import running
 from deployment.serve.serving_environment import ENVIRONMENT
@@ -31,6 +35,15 @@ DATATYPES = {
 LISTS = ("tags", "item_id_pos")
 DTYPES = {"BYTES": object, "BOOL": bool, "INT64": np.int64, "FP64": np.float64}
 MISSING = {"BYTES": "", "FP64": float("nan")}
+# Other forms of the model `dlrm`, and how much scores may differ in some.
+FORMS = {
+    "dlrm_bf16": ("--precision=bf16", "--check_rows=0"),
+    "dlrm_int8": ("--quantize_tables=int8", "--check_rows=0"),
+    "dlrm_waits": ("--max_queue_delay_us=300000",),
+    "dlrm_encoded": ("--inputs=encoded",),
+}
+TOLERANCE = {"dlrm_bf16": 2e-2, "dlrm_int8": 1e-2}
+PARTS = [f"{shop}_parts" for shop in SHOPS]
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +55,15 @@ def models(tmp_path_factory) -> dict[str, raw_shop.RawModel]:
 
 @pytest.fixture(scope="module")
 def shop_server(models, tmp_path_factory):
-    """A server of the models, and of their ensembles (`_parts`)."""
+    """A server of the models, of their ensembles (`_parts`), and of `FORMS`."""
     folder = tmp_path_factory.mktemp("shop")
     for name, model in models.items():
         assert model.trained.deploy(folder, f"--model_name={name}", "--monolithic") == 0
         if name in SHOPS:
             assert model.trained.deploy(folder, f"--model_name={name}_parts") == 0
+    for name, flags in FORMS.items():
+        named = (f"--model_name={name}", "--monolithic", *flags)
+        assert models["dlrm"].trained.deploy(folder, *named) == 0
     with running(folder, folder.with_name("log")) as server:
         yield server
 
@@ -78,23 +94,30 @@ def post(server, model, endpoint, body) -> dict:
         raise ValueError(json.load(error)["error"]) from None
 
 
-@pytest.mark.parametrize("name", [*MODELS, *(f"{shop}_parts" for shop in SHOPS)])
-def test_scores(models, shop_server, name):
-    model = models[name.removesuffix("_parts")]
-    arrays = tensors(model.rows)
+def infer(server, name, arrays) -> np.ndarray:
+    """Returns the scores of a request of tensors over HTTP, [rows]."""
     inputs = [
-        {"name": n, "datatype": DATATYPES[n], "shape": a.shape, "data": a.ravel().tolist()}
+        {"name": n, "datatype": np_to_triton_dtype(a.dtype), "shape": a.shape}
+        | {"data": a.ravel().tolist()}
         for n, a in arrays.items()
     ]
-    (output,) = post(shop_server, name, "infer", {"inputs": inputs})["outputs"]
-    np.testing.assert_allclose(output["data"], model.expected, rtol=0, atol=ATOL)
+    (output,) = post(server, name, "infer", {"inputs": inputs})["outputs"]
+    return np.array(output["data"])
+
+
+@pytest.mark.parametrize("name", [*MODELS, *PARTS, *TOLERANCE])
+def test_scores(models, shop_server, name):
+    model = models["dlrm" if name in FORMS else name.removesuffix("_parts")]
+    arrays, atol = tensors(model.rows), TOLERANCE.get(name, ATOL)
+    scores = infer(shop_server, name, arrays)
+    np.testing.assert_allclose(scores, model.expected, rtol=0, atol=atol)
 
     inputs = [InferInput(n, a.shape, DATATYPES[n]) for n, a in arrays.items()]
     for tensor, array in zip(inputs, arrays.values(), strict=True):
         tensor.set_data_from_numpy(array)
     connection = InferenceServerClient(f"127.0.0.1:{shop_server.grpc}")
     scores = connection.infer(name, inputs).as_numpy("scores")
-    np.testing.assert_allclose(scores[:, 0], model.expected, rtol=0, atol=ATOL)
+    np.testing.assert_allclose(scores[:, 0], model.expected, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
@@ -144,6 +167,7 @@ def test_evaluation_of_encoded_rows(models, shop_server, kind, capsys):
     assert "difference  auc +0.00e+00" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("model", ["dlrm", "dlrm_parts"])
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -152,8 +176,50 @@ def test_evaluation_of_encoded_rows(models, shop_server, kind, capsys):
         ({"city": 3}, "non-string"),
     ],
 )
-def test_bad_rows(models, shop_server, changes, message):
-    row = one_row(models["dlrm"].rows[0])
+def test_bad_rows(models, shop_server, model, changes, message):
+    good = models["dlrm"].rows[0]
     with pytest.raises(ValueError, match=message):
-        post(shop_server, "dlrm", "generate", row | changes)
-    assert post(shop_server, "dlrm", "generate", row)
+        post(shop_server, model, "generate", one_row(good | changes))
+    assert post(shop_server, model, "generate", one_row(good))
+
+
+def test_encoded_and_raw_requests_to_the_wrong_model(models, shop_server):
+    encoded, _ = models["dlrm"].trained.requests()
+    with pytest.raises(ValueError, match="expected raw rows, got the tensor .*; needed: .*city"):
+        infer(shop_server, "dlrm", {name: array[:1] for name, array in encoded.items()})
+    with pytest.raises(ValueError, match=r"missing required input\(s\) \['.*feat.*','.*feat.*'\]"):
+        infer(shop_server, "dlrm_encoded", tensors(models["dlrm"].rows[:1]))
+
+
+def test_requests_that_are_computed_together(models, shop_server):
+    """A bad row, and a request with other columns, do not change those of others."""
+    rows, expected = models["dlrm"].rows[:6], models["dlrm"].expected[:6].copy()
+    requests = [tensors([row]) for row in rows]
+    requests[2]["stock"][:] = np.inf
+    del requests[4]["city"]
+    expected[4] = infer(shop_server, "dlrm", requests[4])[0]
+
+    def answer(request):
+        try:
+            return infer(shop_server, "dlrm_waits", request)[0]
+        except ValueError as error:
+            return str(error)
+
+    with Client(shop_server.url, "dlrm_waits") as served, ThreadPoolExecutor(6) as pool:
+        before = served.statistics()
+        answers = list(pool.map(answer, requests))
+        after = served.statistics()
+    assert after.execution_count - before.execution_count < len(requests)
+    assert "column 'stock', row 0" in answers.pop(2)
+    np.testing.assert_allclose(answers, np.delete(expected, 2), rtol=0, atol=ATOL)
+
+
+def test_description_of_columns(shop_server, capsys):
+    """It has a row that the server takes."""
+    flags = ["--url", shop_server.url, "--model", "dlrm_parts"]
+    assert client.main([*flags, "--describe"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"\n  column  stock +number +optional  ", text)
+    command, _, row = text.splitlines()[-1].strip().rpartition(" --data ")
+    assert command == "curl http://127.0.0.1:HTTP_PORT/v2/models/dlrm_parts/generate"
+    assert post(shop_server, "dlrm_parts", "generate", json.loads(row.strip("'")))
