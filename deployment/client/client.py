@@ -315,9 +315,7 @@ def _arrays(reply) -> dict[str, np.ndarray]:
 
 
 def _checked(message, reply, rows: int) -> np.ndarray:
-    """Returns the scores of an answer, float32 [rows, 1], after a check of id, shape and dtype."""
-    if reply.id != message.id:
-        raise WrongAnswer(f"the answer to request {message.id} is of request {reply.id}")
+    """Returns the scores of an answer, float32 [rows, 1], after a check of shape and dtype."""
     arrays = {name: a for name, a in _arrays(reply).items() if a.dtype == np.float32}
     if SCORES in arrays and arrays[SCORES].shape == (rows, 1):
         return arrays[SCORES]

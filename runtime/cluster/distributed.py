@@ -83,8 +83,6 @@ def connect(
         return World()
     hvd = horovod_tensorflow()
     if not initialised:
-        if not 1 <= timeout_s < 2**31:
-            raise ValueError(f"the time to wait for a rank is 1 second at least, not {timeout_s}")
         if start_timeout_s is None:
             start_timeout_s = max(60.0, timeout_s)
         launcher.set_defaults(timeout_s, start_timeout_s, uses_mpi(hvd), deterministic)

@@ -210,10 +210,6 @@ class RunLogger:
     ) -> dict[str, Any]:
         """Writes a line of `data` under other names and of `added` to the file, and shows the data
         in the progress bar; returns the values of the line."""
-        if self._summary_written:
-            raise ValueError(
-                "RunLogger: the summary is the last line of a log, and it was already written"
-            )
         shown = [name for name in self._bar_values if name in data]
         self._latest |= {name: readable(data[name], format=".5f") for name in shown}
         if self._bar is not None:

@@ -9,13 +9,13 @@ import numpy as np
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 
-def answer_to(request, scores=None, *, name="scores", datatype="FP32", id=None):
+def answer_to(request, scores=None, *, name="scores", datatype="FP32"):
     """An answer; scores default to sums of the rows of the first tensor, int32 [rows, n]."""
     if scores is None:
         shape = tuple(request.inputs[0].shape)
         rows = np.frombuffer(request.raw_input_contents[0], np.int32).reshape(shape)
         scores = rows.sum(axis=1, keepdims=True).astype(np.float32)
-    answer = service_pb2.ModelInferResponse(id=request.id if id is None else id)
+    answer = service_pb2.ModelInferResponse(id=request.id)
     answer.outputs.add(name=name, datatype=datatype, shape=scores.shape)
     answer.raw_output_contents.append(scores.tobytes())
     return answer

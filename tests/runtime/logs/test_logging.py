@@ -199,15 +199,6 @@ def test_existing_log(tmp_path, capsys):
     assert runs == [[1], [2, 3]]
 
 
-def test_lines_after_the_summary(tmp_path):
-    with RunLogger(tmp_path / "log", {}) as log:
-        log.summary({"auc": 0.5})
-        for write in (lambda: log.log(1, {}), lambda: log.summary({})):
-            with pytest.raises(ValueError, match="the summary is the last line of a log"):
-                write()
-    assert len(_lines(tmp_path / "log")) == 2
-
-
 def test_unwritable_paths(tmp_path):
     file = tmp_path / "file"
     file.write_text("")
