@@ -183,8 +183,11 @@ def executors(pids) -> list[int]:
     return running
 
 
-def check_kills(tmp_path, num_kills, num_rows):
-    """Scores rows on a cluster of two workers, whose executors are killed in turn."""
+@needs_spark
+@pytest.mark.long
+def test_killed_executors(tmp_path):
+    """No row is lost or repeated when five executors of two workers are killed in turn."""
+    num_kills, num_rows = 5, 20_000
     (tmp_path / "cluster").mkdir()
     model = write_clicks(tmp_path / "model")
     source = parts(tmp_path / "rows", 10 + 2 * num_kills, num_rows)
@@ -210,17 +213,3 @@ def check_kills(tmp_path, num_kills, num_rows):
     assert kills == num_kills
     assert not list(output.glob("new-*"))
     check_parts(output, num_rows, local_scores(model, source, tmp_path))
-
-
-@pytest.mark.long
-@needs_spark
-def test_killed_executor(tmp_path):
-    """No row is lost or repeated."""
-    check_kills(tmp_path, num_kills=1, num_rows=2_000)
-
-
-@needs_spark
-@pytest.mark.long
-def test_killed_executors(tmp_path):
-    """Five kills within one run."""
-    check_kills(tmp_path, num_kills=5, num_rows=20_000)

@@ -30,12 +30,6 @@ def test_score_rounded_to_one():
     assert metrics.result()["log_loss"] == pytest.approx(25 * math.log(2) / 2)
 
 
-def test_labels_of_one_class():
-    metrics = ScoreMetrics()
-    metrics.update(np.ones(2, np.float32), np.array([0.5, 0.5], np.float32), None)
-    assert math.isnan(metrics.result()["auc"])
-
-
 def test_lists_by_hand():
     """Three candidate lists of four; the positive is the first of each."""
     metrics = ScoreMetrics(list_length=4, k=2)

@@ -68,12 +68,6 @@ def test_tensors_of_a_request(rows):
     assert arrays[HISTORY][:, 0].tolist() == [[0, 2, 3], [0, 0, 1]]
 
 
-def test_absent_target(rows):
-    requests = RawRequests(rows, RAW)
-    with pytest.raises(BadRequest, match="expected the column book, got shopper; needed: book"):
-        requests.check({"shopper": np.array([[7]])})
-
-
 def test_encoded_rows(tmp_path):
     """Without an encoder, each history has a column of ids."""
     rows = RawRows(tmp_path, INTERFACE._replace(encoder=""))

@@ -176,13 +176,6 @@ def test_scores_of_raw_rows(folder):
     assert scorer.raw_rows.columns == RAW.columns
 
 
-def test_scores_of_raw_rows_by_a_model_of_encoded_requests(tmp_path):
-    scorer = RequestScorer(write(tmp_path / "1", INTERFACE))
-    encoded = {NUMERICAL: NUMBERS, CATEGORICAL: IDS}
-    np.testing.assert_array_equal(scorer.score(scorer.raw_rows.encode(ROWS)), scorer.score(encoded))
-    assert scorer.raw_rows.columns == RAW.columns
-
-
 def test_model_without_encoder(tmp_path):
     scorer = RequestScorer(write(tmp_path / "1", CLICKS))
     assert [(c.name, c.dtype, c.is_list) for c in scorer.raw_rows.columns] == [

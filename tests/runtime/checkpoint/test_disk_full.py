@@ -239,8 +239,7 @@ def test_space_that_returns(mount, rows, root, undisturbed):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("resumes", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_failed_last_save(mount, rows, run_script, undisturbed, resumes):
+def test_failed_last_save(mount, rows, run_script, undisturbed):
     """continue: the training ends with an error, because its result is not saved; with space again
     it resumes from the old checkpoint, and the result is the same."""
     disk = mount(12 * 2**20)
@@ -256,11 +255,10 @@ def test_failed_last_save(mount, rows, run_script, undisturbed, resumes):
     ), printed
     assert sum(line.startswith("warning: ") for line in messages(f"{disk.path} run")) >= 30
     check_only(folder, 3)
-    if resumes:
-        disk.free()
-        done = run_script(*command(rows, folder, "--resume", "auto")[1:])
-        assert done.returncode == 0, done.stderr
-        check_same(arrays_of_last(folder), undisturbed)
+    disk.free()
+    done = run_script(*command(rows, folder, "--resume", "auto")[1:])
+    assert done.returncode == 0, done.stderr
+    check_same(arrays_of_last(folder), undisturbed)
 
 
 def check_only(folder: Path, step: int) -> None:
