@@ -17,7 +17,7 @@ from distributed_embeddings.layers.weights import LocalShard, TableWeight
 from distributed_embeddings.planner import Shard
 
 from runtime import checkpoint
-from tests.runtime.checkpoint.array_weights import save
+from runtime.checkpoint.saver import Saver
 
 ROWS, COLUMNS, CHUNK = 3 * 2**20, 128, 2**16
 
@@ -64,11 +64,18 @@ def main(folder: str, slices: int) -> None:
             tf.gather(stored.variable, [1, 5])
 
     fill(1.0)
+    checkpoints = checkpoint.Folder(Path(folder) / "checkpoints")
+    checkpoints.acquire()
+    saver = Saver(checkpoints)
     with growth(grown, "saving_mib"):
-        path = save(Path(folder) / "checkpoints", [table], {})
+        saver.save(1, [table], {}, {})
+        saver.wait()
+    (outcome,) = saver.outcomes()
+    assert outcome.fault is None and outcome.path is not None, outcome
+    checkpoints.release()
     fill(0.0)
     with growth(grown, "restoring_mib"):
-        checkpoint.restore(path, [table])
+        checkpoint.restore(outcome.path, [table])
     for stored in local:
         for first in (0, ROWS // 2, ROWS - CHUNK):
             read = tf.gather(stored.variable, tf.range(first, first + CHUNK)).numpy()
