@@ -74,11 +74,7 @@ class DuckDBSession:
     def stream(self, query: str) -> Iterator:
         """Yields a result as Arrow record batches; a thread computes the next one while one is
         used."""
-        with (
-            self.explained_errors(),
-            contextlib.closing(self.connection.cursor()) as cursor,  # an open result blocks it
-            _thread(cursor) as thread,
-        ):
+        with self._thread() as (cursor, thread):
             opened = thread.submit(lambda: cursor.sql(query).to_arrow_reader(_BATCH_ROWS))
             reader = opened.result()
             following = thread.submit(next, reader, None)
@@ -88,12 +84,23 @@ class DuckDBSession:
 
     def fetch_table(self, query: str):
         """Returns a small result as a table of Arrow."""
+        with self._thread() as (cursor, thread):
+            return thread.submit(lambda: cursor.sql(query).to_arrow_table()).result()
+
+    @contextlib.contextmanager
+    def _thread(self) -> Iterator[tuple]:
+        """Yields a cursor, as an open result blocks it, and a thread for its queries: in the main
+        thread, they would notice Ctrl-C at their end."""
         with (
             self.explained_errors(),
             contextlib.closing(self.connection.cursor()) as cursor,
-            _thread(cursor) as thread,
+            ThreadPoolExecutor(1) as thread,
         ):
-            return thread.submit(lambda: cursor.sql(query).to_arrow_table()).result()
+            try:
+                yield cursor, thread
+            except BaseException:
+                cursor.interrupt()
+                raise
 
     def _explain(self, error: BaseException | None) -> None:
         """Raises an exception of Python in place of DuckDB's."""
@@ -116,14 +123,3 @@ class DuckDBSession:
         is_interrupt = isinstance(error, RuntimeError) and str(error) == "Query interrupted"
         if is_interrupt or isinstance(error, duckdb.InterruptException):
             raise KeyboardInterrupt from error
-
-
-@contextlib.contextmanager
-def _thread(cursor) -> Iterator[ThreadPoolExecutor]:
-    """Yields a thread for queries: in the main thread, they would notice Ctrl-C at their end."""
-    with ThreadPoolExecutor(1) as thread:
-        try:
-            yield thread
-        except BaseException:
-            cursor.interrupt()
-            raise
