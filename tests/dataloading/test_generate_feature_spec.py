@@ -38,11 +38,6 @@ def test_own_numbers(tmp_path):
     assert (len(spec.channel("numerical")), spec.channel("categorical")) == (13, ())
 
 
-def test_empty_items(tmp_path, capsys):
-    assert main([f"--dst={tmp_path / 'spec.yaml'}", "--cardinalities=5,,7"]) == 2
-    assert "--cardinalities: expected integers" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

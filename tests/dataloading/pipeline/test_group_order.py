@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dataloading.formats.stored_dataset import StoredDataset
-from dataloading.pipeline.shuffle import GroupOrder
+from dataloading.pipeline.shuffle import BlockShuffle, GroupOrder
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 
 
@@ -34,16 +34,22 @@ def test_neighbors(first_id, window_samples):
     assert len(within[0]) > 20 and (within[0] != within[1]).any(), "samples move in their group"
 
 
-@pytest.mark.parametrize("step", [1, 7, 64])
-def test_rows_by_cut_of_an_epoch(step):
-    groups = random_groups()
-    whole = GroupOrder(groups, 0, 5, 100).samples(2, 0, 1003)
-    order = GroupOrder(groups, 0, 5, 100)
+ORDERS = {
+    "blocks": lambda seed: BlockShuffle(1003, seed, block_samples=10, window_samples=40),
+    "groups": lambda seed: GroupOrder(random_groups(), 0, seed, window_samples=100),
+}
+
+
+@pytest.mark.parametrize("seed", range(6))  # a short last block comes at different places
+@pytest.mark.parametrize("step", [1, 7, 40, 64])
+@pytest.mark.parametrize("order_of", ORDERS.values(), ids=ORDERS)
+def test_rows_by_cut_of_an_epoch(order_of, step, seed):
+    whole, order = order_of(seed).samples(2, 0, 1003), order_of(seed)
     pieces = [order.samples(2, start, min(start + step, 1003)) for start in range(0, 1003, step)]
     assert (np.concatenate(pieces) == whole).all()
     assert (order.samples(2, 501, 777) == whole[501:777]).all()
     assert order.samples(2, 1003, 1003).size == 0
-    assert (GroupOrder(groups, 0, 6, 100).samples(2, 0, 1003) != whole).any()
+    assert (order_of(seed + 1).samples(2, 0, 1003) != whole).any()
 
 
 def test_one_group_and_one_row():

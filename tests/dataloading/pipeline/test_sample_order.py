@@ -22,22 +22,6 @@ def test_permutations_of_epochs(num_samples, seed):
         assert (epochs[0] != np.arange(num_samples)).any()
 
 
-def test_order_by_seed_and_epoch():
-    assert (shuffle().samples(3, 0, 1003) == shuffle().samples(3, 0, 1003)).all()
-    assert (shuffle().samples(3, 0, 1003) != shuffle(seed=6).samples(3, 0, 1003)).any()
-
-
-@pytest.mark.parametrize("seed", range(6))  # the short last block comes at different places
-@pytest.mark.parametrize("step", [1, 7, 40, 64])
-def test_rows_by_cut_of_an_epoch(seed, step):
-    whole = shuffle(seed=seed).samples(2, 0, 1003)
-    order = shuffle(seed=seed)
-    pieces = [order.samples(2, start, min(start + step, 1003)) for start in range(0, 1003, step)]
-    assert (np.concatenate(pieces) == whole).all()
-    assert (order.samples(2, 501, 777) == whole[501:777]).all()
-    assert order.samples(2, 1003, 1003).size == 0
-
-
 def test_window_of_permuted_blocks():
     rows = shuffle(num_samples=1000).samples(0, 0, 1000).reshape(-1, 40)
     blocks = [set(window // 10) for window in rows]
@@ -45,12 +29,6 @@ def test_window_of_permuted_blocks():
     assert len(set.union(*blocks)) == 100
     neighbours = sum(max(window) - min(window) == 3 for window in blocks)
     assert neighbours < 3  # windows are made of blocks from anywhere
-
-
-def test_order_within_one_window():
-    rows = np.stack([shuffle(40, seed).samples(0, 0, 40) for seed in range(300)])
-    # Each row comes first about equally often: 300 / 40 = 7.5 times, deviation 2.7.
-    assert np.bincount(rows[:, 0], minlength=40).max() < 22
 
 
 def test_file_order():
