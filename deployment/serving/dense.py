@@ -100,6 +100,7 @@ def _by_openvino(
             "install openvino into the environment that serves, or deploy with --precision fp32"
         ) from None
     settings = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1}
+    settings["ENABLE_CPU_PINNING"] = False  # the server's threads have no cores of their own
     core, hint = openvino.Core(), _HINTS[precision]
     try:
         whole = core.read_model(str(path))
@@ -113,30 +114,41 @@ def _by_openvino(
                 "--precision fp16: the scores are rounded to float16, too, because the model does "
                 "not end in one matrix product"
             )
-        compiled = [
-            core.compile_model(part, "CPU", settings | {"INFERENCE_PRECISION_HINT": part_hint})
-            for part, part_hint in parts
-        ]
+        several = [_compile(core, part, settings, of_part) for part, of_part in parts]
+        for part, _ in parts:
+            part.reshape({port: [1, *port.get_partial_shape()[1:]] for port in part.inputs})
+        settings["INFERENCE_NUM_THREADS"] = 1  # a second one is woken in the time that it saves
+        single = [_compile(core, part, settings, of_part) for part, of_part in parts]
     except RuntimeError as error:
         message = " ".join(str(error).split())  # has many lines
         raise ValueError(
             f"{path}: OpenVINO cannot load it ({message}); deploy the checkpoint again"
         ) from None
-    actual = compiled[0].get_property("INFERENCE_PRECISION_HINT").to_string()
+    actual = several[0].get_compiled_model().get_property("INFERENCE_PRECISION_HINT").to_string()
     if actual != hint:
         log(
             f"--precision {precision}: this CPU has no instructions for it, OpenVINO computes in "
             f"{actual}"
         )
-    requests, lock = [part.create_infer_request() for part in compiled], threading.Lock()
+    lock = threading.Lock()
 
     def run(inputs: dict[str, np.ndarray]) -> np.ndarray:
+        arrays = [inputs[name] for name in names]
         with lock:
-            for request in requests:
-                inputs = [request.infer(inputs, share_inputs=True, share_outputs=True)[0]]
-            return inputs[0].copy()  # the next batch overwrites OpenVINO's own memory
+            for request in single if len(arrays[0]) == 1 else several:
+                for number, array in enumerate(arrays):
+                    shared = openvino.Tensor(np.require(array, requirements="CW"), True)
+                    request.set_input_tensor(number, shared)
+                arrays = [request.infer(share_outputs=True)[0]]
+            return arrays[0].copy()  # the next batch overwrites OpenVINO's own memory
 
     return run, names
+
+
+def _compile(core, part, settings: dict, hint: str):
+    """Returns a request of a part. With one row, whose shapes are known, it takes 50 us less."""
+    settings = settings | {"INFERENCE_PRECISION_HINT": hint}
+    return core.compile_model(part, "CPU", settings).create_infer_request()
 
 
 def _last_product(model):
