@@ -39,6 +39,12 @@ def test_scores_by_hand(clicks, threads):
         np.testing.assert_allclose(scores, expected_scores(request(rows)), rtol=0, atol=1e-7)
 
 
+def test_blocks_of_rows(clicks, monkeypatch):
+    monkeypatch.setattr("deployment.serving.scorer._BLOCK_BYTES", 3 * 4 * CLICKS.width)
+    scores = RequestScorer(clicks, 1).score(request(8))  # 3, 3 and 2 rows
+    np.testing.assert_allclose(scores, expected_scores(request(8)), rtol=0, atol=1e-7)
+
+
 def test_unlimited_batch_size(tmp_path):
     """Memory is allocated for the rows of a request, not for the largest batch."""
     folder = write_clicks(tmp_path / "1", max_batch_size=2**63 - 1)
