@@ -54,8 +54,10 @@ def apply(
     """
     num_samples = count() if config.run.preset in (AUTO, SMALL) else None
     choice = choose(config, num_samples, pinned, **facts)
-    config = dataclasses.replace(config, preset_note=str(choice))
-    return config.with_values({"preset": choice.preset, **choice.values})
+    config = config.with_values({"preset": choice.preset, **choice.values})
+    in_effect = config.in_effect()
+    read = {name: value for name, value in choice.values.items() if name in in_effect}
+    return dataclasses.replace(config, preset_note=str(choice._replace(values=read)))
 
 
 def choose(

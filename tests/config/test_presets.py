@@ -1,5 +1,8 @@
 """`--preset`: values of flags by the number of training samples."""
 
+import dataclasses
+import re
+
 import pytest
 
 import dcnv2
@@ -191,6 +194,15 @@ def test_note():
     assert "batch_size 128, " in note and "bottom_mlp_dims 64,32,16" in note
     assert "learning_rate" not in note
     assert applied("dlrm", 10**9).preset_note.endswith("at least 524,288,000): no flag is changed")
+
+
+def test_note_of_an_own_model():
+    """It lists the flags that the run reads."""
+    flags = {"build_model": print, "model_flags": ("embedding_dim",)}
+    config = parse(["x", "--dataset_path=d"], dataclasses.replace(BY_NAME["dlrm"], **flags))
+    note = presets.apply(config, lambda: 8_000, (), held_out=lambda number: 0).preset_note
+    assert "embedding_dim 16" in note and "optimizer adam" in note
+    assert not re.search("wide|bottom_mlp_dims|keep_best", note)
 
 
 @pytest.mark.quick("20000-dlrm", "50000000-sim", "20000-ncf")
