@@ -16,7 +16,8 @@ _FEW = {"epochs": 12, "learning_rate": 0.01, "weight_decay": 1.0, "dropout_rate"
 _MANY = {"epochs": 3, "learning_rate": 0.02, "weight_decay": 0.0, "dropout_rate": 0.5}
 # Samples below which a model without history that stops early has the epochs of few samples.
 # Validation AUC after 3 epochs, and the best one of 12: .826 and .837 with 102,000 samples, .731
-# and .744 with 156,000. DIN does not gain: .858 after 3, and .854 of 12, with 102,000.
+# and .744 with 156,000. DIN (one seed each) gained on one log, .824 and .833, and lost on another,
+# .858 and .854.
 _STOPPED_BELOW = 1_000_000
 
 SMALL = {
