@@ -199,7 +199,7 @@ def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
         (changed(metadata={"test_samples_per_series": "3"}), "_per_series' is '3'; expected the"),
         (changed(metadata={"test_samples_per_series": True}), "_per_series' is True; expected"),
         (changed(metadata={"train_samples_per_series": 3}), "'train_samples_per_series' is 3; "),
-        (changed(source_spec={"test": SPEC["source_spec"]["train"]}), "_per_series' is 3, and"),
+        (changed(source_spec={"test": SPEC["source_spec"]["train"]}), "_per_series' is 3; exp"),
         ({**SPEC, "metadata": {}}, "split 'test': metadata: 'test_samples_per_series' is"),
         (changed(metadata={"test_samples_per_series": 4}), "test.csv, row 4 .*list of 4 rows"),
     ],
