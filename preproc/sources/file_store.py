@@ -32,8 +32,11 @@ class FileStore:
 
     def start(self, path: str, num_bytes: int) -> bytes:
         """Returns the first bytes of a file as it is stored."""
-        with open(path, "rb") as file:
-            return file.read(num_bytes)
+        try:
+            with open(path, "rb") as file:
+                return file.read(num_bytes)
+        except FileNotFoundError:
+            raise ValueError(absent(path)) from None
 
     def schema(self, path: str) -> pa.Schema:
         """Returns the schema of a Parquet file."""
