@@ -116,6 +116,7 @@ SPARK = (
 )
 NVTABULAR = ("preproc/histories/engines/nvtabular_engine.py",)
 TORCH_PEERS = (
+    "benchmarks/dlrm_training/intel.py",
     "benchmarks/dlrm_training/peer.py",
     "benchmarks/embedding_bag/peer.py",
     "benchmarks/harness/torch_training.py",

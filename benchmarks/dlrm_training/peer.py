@@ -30,12 +30,14 @@ class DLRM(nn.Module):
 
     def forward(self, numerical, ids):
         """numerical [batch, 13], ids [batch, 26] -> logits [batch, 1]."""
-        bottom = self.bottom(numerical)
+        return self.top(self.interact(self.bottom(numerical), ids))
+
+    def interact(self, bottom, ids):
         rows = self.table(ids + self.offsets).to(bottom.dtype)
         features = torch.cat([bottom.unsqueeze(1), rows], dim=1)
         gram = torch.bmm(features, features.transpose(1, 2))
         dots = gram[:, self.pairs[0], self.pairs[1]]
-        return self.top(torch.cat([bottom, dots], dim=1))
+        return torch.cat([bottom, dots], dim=1)
 
     @torch.no_grad()
     def load(self, weights: dict[str, torch.Tensor]) -> None:
