@@ -73,6 +73,11 @@ def run(flags: GeneratedSpecOptions) -> str:
     spec = _features(flags)
     channels = (NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL)
     spec.require("the generator", channels=channels, chunk_types=("split_binary",))
+    if not any(map(spec.channel, channels)):
+        raise ValueError(
+            f"{spec.origin}: channel_spec: neither numerical nor categorical features: there is "
+            "nothing to learn a click from; put a feature into one of the two channels"
+        )
     rows = batch_size * flags.synthetic_dataset_valid_batches
     num_rows = dict.fromkeys(spec.source_spec or SPLITS, rows)
     if TRAIN in num_rows or num_entries is not None:

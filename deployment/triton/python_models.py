@@ -28,10 +28,10 @@ from deployment.triton.config_pbtxt import (
 )
 from deployment.triton.repository import VERSION
 from preproc import encoding
-from runtime.hardware import available_memory
 
 _PACKAGE = Path(deployment.__file__).parent
 _ENCODING = Path(encoding.__file__).parent
+_MEMORY = _PACKAGE.parent / "runtime/hardware/available_memory.py"
 
 # The backend loads it, with the version folder on the module path.
 _MODEL_FILE = "model.py"
@@ -107,8 +107,7 @@ def serving_files() -> list[Path]:
     """Returns the files of the code that is copied into models."""
     files = [_PACKAGE / "__init__.py", *sorted((_PACKAGE / "serving").rglob("*.py"))]
     files += [_ENCODING.parent / "__init__.py", *sorted(_ENCODING.glob("*.py"))]
-    memory = Path(available_memory.__file__)
-    return [*files, *(folder / "__init__.py" for folder in memory.parents[:2]), memory]
+    return [*files, *(folder / "__init__.py" for folder in _MEMORY.parents[:2]), _MEMORY]
 
 
 def _copy(source: Path, target: Path) -> None:

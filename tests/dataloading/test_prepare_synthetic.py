@@ -106,6 +106,10 @@ def test_any_split(tmp_path):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
+        (
+            {"channel_spec": {**CHANNELS, "numerical": [], "categorical": []}},
+            "neither numerical nor",
+        ),
         ({"source_spec": {"seed": [chunk("clicked", "y"), *CHUNKS]}}, "source_spec: split 'seed'"),
         (
             {"source_spec": {"train": [{**chunk("clicked", "y"), "type": "csv"}, *CHUNKS]}},

@@ -88,8 +88,9 @@ def test_unwritable_predictions_without_tensorflow(tiny, tmp_path, run_script):
 def test_one_check_per_machine(launcher, code, run_script):
     """The others connect, and are ended by the launcher."""
     script = (
-        "import config, main; from recipes import execution; from recipes.registry import DLRM\n"
-        "parsed = config.parse(['dlrm.py', '--dataset_path=nowhere'], DLRM)\n"
+        "import main; from config import command_line; from recipes import execution\n"
+        "from recipes.registry import DLRM\n"
+        "parsed = command_line.parse(['dlrm.py', '--dataset_path=nowhere'], DLRM)\n"
         "try: print(execution.check_paths(parsed))\n"
         "except ValueError: print(main.USER_ERROR)"
     )

@@ -200,8 +200,8 @@ def test_messages(tmp_path, capsys):
     run(tmp_path / "out", "--amazon_dataset_path", raw, "--min_events", 3)
     output = capsys.readouterr().err
     assert f"reviews_*.json of {raw}: reviews_B.json, reviews_B_5.json\n" in output
-    assert "kept 7 events of 2 users and 2 items; --min_events 3 left out 2 users (50.0%)" in output
-    assert "with 3 events (30.0%)" in output
+    assert "kept 7 of 10 events, of 2 of 4 users" in output
+    assert "--min_events 3 leaves out 3 of 10 events (30.0%), of 2 of 4 users" in output
 
 
 def test_features_of_one_name(tmp_path):
