@@ -62,7 +62,9 @@ def adopt_flags(config: Config, description: Mapping[str, Any]) -> dict[str, Any
     remembered, flags = _flags_of(description, where)
     trained, is_start = description.get("recipe", config.recipe), config.run.mode == "train"
     if trained != config.recipe and not (is_start and set(remembered) <= set(config.flat())):
-        raise ValueError(f"{where} is of the recipe {trained}, not {config.recipe}: start that one")
+        raise ValueError(
+            f"{where} is of the recipe {trained}, not {config.recipe}: start {trained}"
+        )
     adopted = {}
     if config.data.dataset_type == "synthetic" == flags.get("dataset_type"):
         teacher = [name for name in flags if name.startswith("synthetic_dataset_")]

@@ -24,6 +24,7 @@ from runtime.cluster import distributed, launcher
 from runtime.cluster.distributed import run_on_all_ranks
 from runtime.files import column_files, predictions
 from runtime.files.outputs import check_writable
+from runtime.files.torch_file import TorchMissing
 from runtime.hardware import affinity, gpu
 from runtime.hardware import device as devices
 from runtime.hardware.device import Device
@@ -269,8 +270,8 @@ def train(run: RunContext) -> Summary:
     if run.recipe.export is not None and run.start.folder is not None and run.world.is_chief:
         try:
             run.log.message(run.recipe.export(run.start.folder.root))
-        except OSError as error:
-            run.log.message(f"note: the weights were not exported: {error}")
-        except ValueError as error:  # PyTorch is not installed, which few trainings need
+        except TorchMissing as error:
             run.log.record(f"note: the weights were not exported: {error}")
+        except (ValueError, OSError) as error:
+            run.log.message(f"note: the weights were not exported: {error}")
     return summary

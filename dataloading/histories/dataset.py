@@ -186,10 +186,12 @@ def _check_prebatch(
         return
     for source, size in ((f"metadata: {key}", spec.metadata.get(key)), (flag, expected)):
         # Fewer samples than a prebatch are one record, the remainder.
-        is_equal = size is None or files.prebatch == max(1, size)
-        if not (is_equal or (files.num_records <= 1 and files.prebatch < size)):
+        is_number = isinstance(size, int)
+        is_equal = size is None or (is_number and files.prebatch == max(1, size))
+        is_remainder = is_number and files.num_records <= 1 and files.prebatch < size
+        if not (is_equal or is_remainder):
             raise ValueError(
-                f"{spec.origin}: {source} is {size}, and the records of split '{split}' hold "
+                f"{spec.origin}: {source} is {size!r}, and the records of split '{split}' hold "
                 f"{files.prebatch} rows; leave {flag} at 0, the loader finds out, and correct "
                 "the metadata"
             )

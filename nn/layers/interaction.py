@@ -117,7 +117,8 @@ class DotInteraction(keras.layers.Layer):
         if bottom is not None:
             columns.insert(0, bottom)
         padding = -sum(part.shape[1] for part in columns) % WIDTH_MULTIPLE
-        if padding and not is_gathered:  # in one copy, but with operations for their shape
+        if padding and is_gathered:  # copies once more, without operations for the batch size
+            return tf.pad(tf.concat(columns, axis=1), [[0, 0], [0, padding]])
+        if padding:
             columns.append(tf.zeros([tf.shape(embeddings)[0], padding], embeddings.dtype))
-        combined = tf.concat(columns, axis=1)
-        return tf.pad(combined, [[0, 0], [0, padding]]) if padding and is_gathered else combined
+        return tf.concat(columns, axis=1)

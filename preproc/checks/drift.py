@@ -116,7 +116,7 @@ def _moved(name: str, profile: ColumnProfile, sums: Mapping, rows: int) -> tuple
             least, most = steps.index(edge) / last, (last - steps[::-1].index(edge)) / last
             below, upto = (sums[f"{side}{i}"] / present for side in ("below", "upto"))
             distance = max(distance, least - upto, below - most)
-        outside = (sums["below0"] + present - sums[f"upto{i}"]) / present
+        outside = (sums["below0"] + present - sums[f"upto{len(_QUANTILES) - 1}"]) / present
         if max(distance / _MOVED, outside / _OUTSIDE) >= 1:
             trained_mean = profile.mean or 0.0
             moved = (sums["mean"] - trained_mean) / (profile.deviation or 1.0)

@@ -15,8 +15,12 @@ from preproc.encoding.encodings import IdEncoding, smallest_dtype
 from preproc.encoding.lists import FlatValues
 from preproc.encoding.vocabulary_lookup import TextIndex
 
-_KINDS = {"values": pa.string(), "counts": pa.int64(), "last_seen": pa.date32()}
-_KINDS["previous_ids"] = pa.int64()
+_KINDS = {
+    "values": pa.string(),
+    "counts": pa.int64(),
+    "last_seen": pa.date32(),
+    "previous_ids": pa.int64(),
+}
 
 
 @dataclass(frozen=True, kw_only=True)

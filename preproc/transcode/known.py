@@ -117,8 +117,9 @@ def _ancestors(flags: TranscodeOptions, spec: FeatureSpec, encoder: Encoder) -> 
     known_date = parse_date(own.get("date"), f"{flags.vocabulary}: metadata 'date'")
     if known_date is not None and (flags.date is None or parse_date(flags.date) < known_date):
         raise ValueError(
-            f"--date {flags.date}: {where} keeps the days of its values: expected the day of the "
-            f"new rows, {known_date} or later"
+            f"--date {flags.date or 'is not passed'}: expected the day of the new rows, "
+            f"{known_date} or later, as the data set {flags.vocabulary} keeps the days of its "
+            "values"
         )
     if days is not None and (days < 1 or flags.date is None or USER_CHANNEL in spec.channel_spec):
         raise ValueError(

@@ -91,6 +91,7 @@ class Run:
         known = self._known
         if known is not None and known.ancestors is None:
             return _with_label(spec, known.encoder), {}
+        tables = raw.tables.values()
 
         def size_of(name: str) -> int:
             """Returns the largest plain id of a feature in all splits + 1, at least 1."""
@@ -98,7 +99,6 @@ class Run:
             sizes = [largest_id(self._engine, t, name, form, self._missing) for t in tables]
             return max(0, *sizes) + 1
 
-        tables = raw.tables.values()
         labels = spec.channels[LABEL_CHANNEL]
         columns = [n for n in spec.features if n not in labels and spec.has(raw.fitted, n)]
         lists = [name for name in columns if spec.hotness(name) > 1]

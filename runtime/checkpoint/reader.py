@@ -1,9 +1,7 @@
 """Reading checkpoints: each rank its own parts, block by block, every block checked."""
 
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -249,20 +247,22 @@ def verify(path: str | os.PathLike[str]) -> Iterator[tuple[str, str | None]]:
         yield INDEX, str(error)
         return
     yield INDEX, None
-    checks: dict[str, Callable[[], object]] = {
-        piece.file: partial(deque, read_blocks(path, piece, entry.dtype, piece.box), maxlen=0)
-        for entry in index.weights.values()
-        for piece in entry.pieces
-    }
-    checks |= {name: partial(check_attached, path, index, name) for name in index.files}
-    for name, check in checks.items():
+    entries = index.weights.values()
+    pieces = {piece.file: (piece, entry.dtype) for entry in entries for piece in entry.pieces}
+    for name in (*pieces, *index.files):
         fault = None
         try:
-            check()
+            if name in pieces:
+                piece, dtype = pieces[name]
+                for _ in read_blocks(path, piece, dtype, piece.box):
+                    pass
+            else:
+                check_attached(path, index, name)
         except DamagedCheckpoint as error:
             fault = str(error)
         yield name, fault
+    known = {INDEX, *pieces, *index.files}
     for file in sorted(f for f in path.rglob("*") if f.is_file()):
         name = str(file.relative_to(path))
-        if name not in {INDEX, *checks}:
+        if name not in known:
             yield name, f"{file} is not part of the checkpoint"

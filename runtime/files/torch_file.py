@@ -16,11 +16,15 @@ from runtime.files.outputs import output_file
 _BEGINNINGS = (b"PK\x03\x04", pickle.dumps(0x1950A86A20F9469CFC6C, 2))
 
 
+class TorchMissing(ValueError):
+    """PyTorch is not installed, which only its files need."""
+
+
 def _import_torch(path: str | os.PathLike[str]) -> Any:
     try:
         import torch
     except ImportError:
-        raise ValueError(
+        raise TorchMissing(
             f"{path}: files of PyTorch need the package torch, which is not installed: install it "
             "(pip install torch==2.13.0)"
         ) from None

@@ -58,7 +58,8 @@ def read_format(folder: Path) -> Format:
     stated = {key: content.get(key) for key in rules}
     for key, (holds, allowed) in rules.items():
         if not holds(stated[key]):
-            raise ValueError(f"{path}: {key} is {stated[key]!r:.100}; expected {allowed}")
+            value = f"{stated[key]!r:.100}" if key in content else "missing"
+            raise ValueError(f"{path}: {key} is {value}; expected {allowed}")
     return Format(**stated)
 
 

@@ -306,6 +306,7 @@ def test_irregular_files(tmp_path, monkeypatch):
         (1, {}, 4, "--prebatch_train_size is 4, and the records of split 'train' hold 1 rows"),
         (64, {}, 32, "--prebatch_train_size is 32, and the records of split 'train' hold 45"),
         (4, {"prebatch_train_size": 5}, None, "metadata: prebatch_train_size is 5, and the rec"),
+        (4, {"prebatch_train_size": "4"}, None, "metadata: prebatch_train_size is '4', and the"),
     ],
 )
 def test_messages_about_prebatches(by_prebatch, prebatch, metadata, size, message):

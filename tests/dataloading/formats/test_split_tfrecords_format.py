@@ -26,7 +26,7 @@ ABSENT = object()
         ("num_features", True, "num_features is True; expected"),
         ("batches_per_file", 0, "batches_per_file is 0; expected"),
         ("hotness", "3", "hotness is '3'; expected null or a whole number"),
-        ("multihot", ABSENT, "multihot is None; expected true or false"),
+        ("multihot", ABSENT, "multihot is missing; expected true or false"),
     ],
 )
 def test_format_json(tmp_path, key, value, message):
