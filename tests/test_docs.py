@@ -30,7 +30,7 @@ FIRST_PAGES = [ROOT / "README.md", ROOT / "docs/tutorials/getting_started.md"]
 RESULTS = [ROOT / "benchmarks/README.md", *sorted((ROOT / "benchmarks/results").glob("*.md"))]
 NAVIGATION = re.compile(r"^ +- ([\w/]+\.md)$", re.MULTILINE)
 # Lines of programs' output, in text blocks, may be longer.
-MAX_COLUMNS, MAX_LINES = 120, 250
+MAX_COLUMNS, MAX_CODE_COLUMNS, MAX_LINES = 120, 90, 250
 # What runs before, or runs, these tests.
 NOT_HERE = re.compile(r"make (setup|test|test-all)|pip install .+|\.venv/bin/python -m pytest .+")
 # Made by `make serve-setup`; without it what needs a server is left out.
@@ -323,6 +323,9 @@ def test_links(page):
 def test_size_of_a_page(page):
     text = re.sub(r"^```text\n.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     assert [line for line in text.splitlines() if len(line) > MAX_COLUMNS] == []
+    code = re.findall(r"^```(?:bash|python)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    wide = [line for block in code for line in block.splitlines() if len(line) > MAX_CODE_COLUMNS]
+    assert wide == []
     limit = {ROOT / "README.md": 130}.get(page, MAX_LINES)
     is_generated = page == flag_reference.PAGE
     assert is_generated or page.read_text().count("\n") <= limit
