@@ -20,64 +20,32 @@ def sum_over_batch(rows: tf.Tensor) -> tf.Tensor:
     return tf.squeeze(tf.matmul(ones, rows), 0)
 
 
-# Rows of a kernel are padded to a multiple of this, the inner dimension of AMX's tiles.
-_INNER_MULTIPLE = 32
-
-
-def _joined(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns x' = [x, 1, 0, ...] and W' = [W; b; 0; ...]: x' W' = x W + b."""
-    num_rows, width = kernel.shape
-    padding = _INNER_MULTIPLE - num_rows % _INNER_MULTIPLE
-    ones = tf.broadcast_to(tf.one_hot(0, padding, dtype=x.dtype), [tf.shape(x)[0], padding])
-    zeros = tf.zeros([padding - 1, width], x.dtype)
-    return tf.concat([x, ones], 1), tf.concat([kernel, bias[tf.newaxis], zeros], 0)
-
-
-def fused_affine(
-    activation: Callable, activation_gradient: Callable, joins_bias: bool = False
-) -> Callable:
+def fused_affine(activation: Callable, activation_gradient: Callable) -> Callable:
     """Returns the function (x, kernel, bias) -> activation(x W + b) with an exact bias gradient.
 
     `activation_gradient` maps the output and its gradient to the gradient of the activation's
     input. On a CPU TensorFlow fuses the three operations.
-
-    Args:
-        joins_bias: Whether the product adds the bias, as a row of the kernel for a column of ones.
-            TensorFlow 2.21 multiplies bfloat16 with a fused bias by oneDNN's `gemm:jit` in place of
-            its `brg_matmul`: with AMX [8192, 512] by [512, 3456] takes 97 ms with it, 44 without.
     """
 
     @tf.custom_gradient
     def function(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor):
-        if joins_bias:
-            x, weights = _joined(x, kernel, bias)
-            y = activation(tf.matmul(x, weights))
-        else:
-            y = activation(tf.nn.bias_add(tf.matmul(x, kernel), bias))
+        y = activation(tf.nn.bias_add(tf.matmul(x, kernel), bias))
 
         def gradient(dy):
             dy = activation_gradient(y, dy)
-            product = tf.matmul(x, dy, transpose_a=True)
-            of_x = tf.matmul(dy, kernel, transpose_b=True)
-            if joins_bias:
-                num_rows = kernel.shape[0]
-                return of_x, product[:num_rows], product[num_rows]
-            return of_x, product, sum_over_batch(dy)
+            return (
+                tf.matmul(dy, kernel, transpose_b=True),
+                tf.matmul(x, dy, transpose_a=True),
+                sum_over_batch(dy),
+            )
 
         return y, gradient
 
     return function
 
 
-_LINEAR = (lambda x: x, lambda y, dy: dy)
-_RELU = (tf.nn.relu, lambda y, dy: tf.raw_ops.ReluGrad(gradients=dy, features=y))
-# By whether the bias is joined to the kernel, and whether there is a ReLU.
-_AFFINE = {
-    (joins_bias, relu): fused_affine(*(_RELU if relu else _LINEAR), joins_bias)
-    for joins_bias in (False, True)
-    for relu in (False, True)
-}
-affine = _AFFINE[False, False]
+affine = fused_affine(lambda x: x, lambda y, dy: dy)
+_affine_relu = fused_affine(tf.nn.relu, lambda y, dy: tf.raw_ops.ReluGrad(gradients=dy, features=y))
 
 
 class Dense(keras.layers.Layer):
@@ -126,19 +94,14 @@ class Dense(keras.layers.Layer):
             )
         super().build(input_shape)
 
-    def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Maps [batch, n] to [batch, dim] in the compute dtype.
-
-        `training` comes from the outer model: what is exported keeps the bias apart.
-        """
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Maps [batch, n] to [batch, dim] in the compute dtype."""
         kernel = tf.convert_to_tensor(self.kernel)  # in the compute dtype
         if not self.use_bias:
             y = tf.matmul(x, kernel)
             return tf.nn.relu(y) if self.relu else y
         bias = tf.convert_to_tensor(self.bias)
-        on_cpu = not tf.config.get_visible_devices("GPU")
-        joins_bias = bool(training) and on_cpu and x.dtype == tf.bfloat16
-        return _AFFINE[joins_bias, self.relu](x, kernel, bias)
+        return _affine_relu(x, kernel, bias) if self.relu else affine(x, kernel, bias)
 
 
 class MLP(keras.layers.Layer):

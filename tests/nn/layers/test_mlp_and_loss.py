@@ -86,31 +86,11 @@ def test_dense_gradients_against_tensorflow(relu, use_bias):
         np.testing.assert_allclose(ours, tensorflows, atol=1e-5)
 
 
-@pytest.mark.parametrize("relu", [False, True])
-def test_training_in_bfloat16(relu):
-    """In training the bias is a row of the kernel: the results are those of float32, rounded."""
-    layer = Dense(64, seed=1, name="layer", relu=relu, dtype="mixed_bfloat16")
-    x = tf.random.stateless_normal([96, 40], [1, 2])
-    layer(x, training=True)
-    exact = tf.matmul(x, layer.kernel) + layer.bias
-    upstream = tf.cast(tf.random.stateless_normal([96, 64], [3, 4]), tf.bfloat16)
-    with tf.GradientTape() as tape:
-        y = layer(tf.cast(x, tf.bfloat16), training=True)
-    kept = tf.cast(y > 0, tf.float32) if relu else 1.0
-    gradients = tape.gradient(y, layer.trainable_variables, upstream)
-    through = tf.cast(upstream, tf.float32) * kept
-    expected = exact * kept, tf.matmul(x, through, transpose_a=True), tf.reduce_sum(through, 0)
-    for actual, value in zip((y, *gradients), expected, strict=True):
-        difference = tf.norm(tf.cast(actual, tf.float32) - value)
-        assert float(difference / tf.norm(value)) < 0.02
-
-
-@pytest.mark.parametrize("training", [False, True])
-def test_bias_gradient_in_bfloat16(training):
+def test_bias_gradient_in_bfloat16():
     """Adding 1 to 256 in bfloat16 gives 256: a sum over 8,192 rows of ones would stop there."""
     layer = Dense(2, seed=1, name="layer", dtype="mixed_bfloat16")
     x = tf.zeros([8192, 1], tf.bfloat16)
     with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(tf.cast(layer(x, training=training), tf.float32))
+        loss = tf.reduce_sum(tf.cast(layer(x), tf.float32))
     gradient = tape.gradient(loss, layer.bias)
     np.testing.assert_allclose(gradient, [8192.0, 8192.0], rtol=0.005)
