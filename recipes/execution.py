@@ -207,8 +207,13 @@ def _build_recipe(
     device: Device,
 ) -> tuple[Recipe, list[str]]:
     """Returns the recipe, restored from a checkpoint, and notes on what was restored."""
+    is_own = not config.definition.has_plan
 
     def compose() -> Recipe:
+        if is_own:
+            from nn.own_model import seed_initializers
+
+            seed_initializers(config.run.seed or 0)
         build = config.definition.build or config.family.build
         recipe: Recipe = build(config, spec, world, device)
         recipe.add_metrics(config, spec)
@@ -219,6 +224,10 @@ def _build_recipe(
 
     recipe = run_on_all_ranks(world, compose)
     world.check_agreement({**config.model_flags, **recipe.model_flags, **recipe.facts})
+    if is_own:
+        from nn.own_model import secure
+
+        recipe.loss = secure(recipe.model, recipe.loss)
     notes = list[str]()
     if start.path is not None:
         description = saved.description if saved else {}

@@ -251,6 +251,18 @@ def test_invalid_row_on_one_rank(rows, run_ranks, tmp_path):
     assert "77" in run.output and "cat_2" in run.output
 
 
+def test_own_initial_weights(rows, run_recipes, tmp_path):
+    """Ranks whose models differ at first train the weights of rank 0, which the checkpoint has."""
+    recipe = ("main.py", "--model", "tests.ranks.own_recipe:OWN", "--dataset_path", rows, *SMALL)
+    saved = tmp_path / "model"
+    places = ("--run_dir", tmp_path / "train", "--save_checkpoint_path", saved)
+    run_recipes(2, {"train": (*recipe, *places)})
+    places = ("--run_dir", tmp_path / "eval", "--restore_checkpoint_path", saved)
+    run_recipes(1, {"eval": (*recipe, *places, "--mode=eval", "--eval_mapping=validation")})
+    expected = summary(tmp_path / "train")["log_loss"]
+    assert summary(tmp_path / "eval")["log_loss"] == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.long
 def test_real_rows(criteo_rows, run_script, run_recipes, run_ranks, tmp_path):
     """On the first 10,000 rows of the Criteo log, 2 ranks reach the AUC of one."""

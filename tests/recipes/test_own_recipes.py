@@ -211,3 +211,41 @@ def test_family_without_a_script(monkeypatch, capsys):
     assert main.main(["main.py", "--model=toy", *flags, "5"]) == 0
     assert main.main(["main.py", "--model=toy", *flags, "0"]) == main.USER_ERROR
     assert "--toy_size: expected at least 1, got 0" in capsys.readouterr().err
+
+
+def with_layer(monkeypatch, **create):
+    """Makes WideDeep add an own layer without a seed to its logits, whose weights exist if
+    `create` has the shape of its input."""
+    module = importlib.import_module("wide_deep")
+
+    class Own(module.WideDeep):
+        def __init__(self, *sizes):
+            super().__init__(*sizes)
+            self.own = tf.keras.layers.Dense(1, name="own")
+            if create:
+                self.own.build(create["shape"])
+
+        def call(self, inputs, training=False, weights=None):
+            logits = super().call(inputs, training, weights)
+            return logits + tf.cast(self.own(logits), tf.float32)
+
+    monkeypatch.setattr(module, "WideDeep", Own)
+
+
+def test_weights_of_the_first_step(rows, monkeypatch, tmp_path, capsys):
+    with_layer(monkeypatch)
+    run = (f"--dataset_path={rows}", f"--run_dir={tmp_path}")
+    assert started(*run) == main.USER_ERROR
+    error = capsys.readouterr().err
+    assert "wide_deep: expected all weights before the first step, got new ones" in error
+    assert "own/kernel" in error
+
+
+def test_initializers_without_a_seed(rows, monkeypatch, tmp_path):
+    with_layer(monkeypatch, shape=[None, 1])
+    losses = []
+    for run in ("first", "second"):
+        assert started(f"--dataset_path={rows}", f"--run_dir={tmp_path / run}") == 0
+        last = (tmp_path / run / "log.json").read_text().splitlines()[-1]
+        losses.append(json.loads(last[5:])["data"]["log_loss"])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
