@@ -56,7 +56,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         own, flags = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
 
     def search() -> None:
-        options = parse(SearchOptions, own, "recipes.search", str(__doc__))
+        try:
+            options = parse(SearchOptions, own, "recipes.search", str(__doc__))
+        except ValueError as error:
+            hint = "; flags of the trainings follow after --" if "unrecognized" in str(error) else ""
+            raise ValueError(f"{error}{hint}") from None
         definition = definition_of(options.recipe)
         storage = options.storage or Path("runs/search") / f"{options.study}.db"
         storage.parent.mkdir(parents=True, exist_ok=True)

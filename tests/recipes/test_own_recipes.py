@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from distributed_embeddings.collectives import World
 from embedding_testing.fake_world import run_threads
 
 import main
@@ -89,6 +90,7 @@ def test_served_scores(trained, tmp_path, capsys):
 
 def test_evaluation_and_baseline(trained, tmp_path, capsys):
     auc = restored(trained, tmp_path, "eval")["auc"]
+    assert "tables 10 " in capsys.readouterr().out  # two for each feature
     flags = ["--dataset_path", trained[0], "--checkpoint_path", trained[1], "--recipe", OWN]
     assert baseline.main([*map(str, flags), "--output", str(tmp_path / "baseline")]) == 0
     rows = json.loads((tmp_path / "baseline/baseline.json").read_text())
@@ -172,6 +174,20 @@ def test_metric_on_ranks(size):
     expected = ndcg_of_users(users[real], labels[real], logits[real])
     for result in run_threads(size, run):
         assert result == {"user_ndcg@5": pytest.approx(expected, abs=1e-14)}
+
+
+def test_metric_without_a_value():
+    class Broken(recipes.Metric):
+        names = ("recall", "precision")
+
+        def sums(self, groups, labels, logits):
+            return {"recal": (1.0, 1.0)}
+
+    metric = Broken()
+    metric.start(World())
+    metric.add(None, [1.0], [0.5], [1.0])
+    with pytest.raises(ValueError, match=r"Broken.sums: expected .* recall, precision .* recal"):
+        metric.result()
 
 
 def test_metric_of_a_training(rows, tmp_path):

@@ -55,6 +55,7 @@ def arguments(folder, *flags, rate="log:1e-3..1e-1"):
         ("-- --run_dir=x", "--run_dir is of a single run.*--flagfile .*clicks.flags"),
         ("-- --learning_rate=1", "--param learning_rate: "),
         ("-- --eval_mapping=train", "expected a split 'validation' .* got 'train'"),
+        ("--metric=auc", "unrecognized arguments: --metric=auc .*trainings follow after --"),
         ("-- --no_such_flag=1", "Unknown command line flag 'no_such_flag'"),
         ("--param=weight_decay=float:-1..1", "--weight_decay: expected"),
         ("--param=mode=choice:train,eval", "--param mode: "),
