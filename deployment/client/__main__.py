@@ -116,9 +116,7 @@ def _description(config, curl: str) -> str:
     return "\n".join(lines)
 
 
-def _parts_of_file(
-    path: str, columns, recommends_items: bool
-) -> Iterator[Mapping[str, pa.Array]]:
+def _parts_of_file(path: str, columns, recommends_items: bool) -> Iterator[Mapping[str, pa.Array]]:
     """Yields the columns of blocks of rows of a file."""
     from deployment.predict.source_rows import open_rows  # DuckDB takes a second to import
 

@@ -59,8 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             options = parse(SearchOptions, own, "recipes.search", str(__doc__))
         except ValueError as error:
-            hint = "; flags of the trainings follow after --" if "unrecognized" in str(error) else ""
-            raise ValueError(f"{error}{hint}") from None
+            if "unrecognized" not in str(error):
+                raise
+            raise ValueError(f"{error}; flags of the trainings follow after --") from None
         definition = definition_of(options.recipe)
         storage = options.storage or Path("runs/search") / f"{options.study}.db"
         storage.parent.mkdir(parents=True, exist_ok=True)
