@@ -252,7 +252,7 @@ def _column(batch: Any, name: str, known: Collection[str]) -> pa.Array | pa.Chun
     """Returns a column of rows.
 
     Args:
-        known: columns of the encoder, which are no misspelling of this one.
+        known: columns of the encoder, which are not suggested for this one.
 
     Raises:
         InvalidValue: the column is absent, or has values of several types; `index` is -1 if the
