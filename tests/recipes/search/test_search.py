@@ -108,7 +108,7 @@ def test_values_of_two_parameters(data, tmp_path):
 
 
 def test_all_combinations(tmp_path):
-    """As many trials as combinations of choices try each once, also after the first values."""
+    """Trials that suffice for all combinations of choices try each once."""
     space = parse_parameters(("embedding_dim=choice:8,16", "wide=choice:true,false"), DLRM)
     search = Search(
         definition=DLRM, arguments=(), parameters=space, study="all",
