@@ -6,6 +6,7 @@ import importlib
 import json
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from embedding_testing.fake_world import run_threads
 import main
 import recipes
 from config.flag import Rules
+from dataloading.pipeline.batch import Inputs
 from dataloading.spec.feature_spec import FeatureSpec
 from deployment.client.evaluation_requests import labelled_requests
 from deployment.deploy import __main__ as deploy
@@ -174,6 +176,34 @@ def test_metric_on_ranks(size):
     expected = ndcg_of_users(users[real], labels[real], logits[real])
     for result in run_threads(size, run):
         assert result == {"user_ndcg@5": pytest.approx(expected, abs=1e-14)}
+
+
+def test_metric_over_all_samples():
+    """The group of the page makes all samples of the ranks one group."""
+    program = re.findall(
+        r"^```python\n(    .*?)^```", (PAGES / "add_a_metric.md").read_text(), re.M | re.S
+    )
+    functions = {"tf": tf}
+    exec(textwrap.dedent(program[0]), functions)
+
+    class Recall(recipes.Metric):
+        names = ("recall",)
+        group_of = functions["group_of"]
+
+        def sums(self, groups, labels, logits):
+            best = np.argsort(-logits)[: len(logits) // 10]
+            return {"recall": (labels[best].sum(), labels.sum())}
+
+    logits, labels = np.arange(100.0), np.arange(100) % 3 == 0
+
+    def run(world):
+        metric, own = Recall(), slice(world.rank * 50, world.rank * 50 + 50)
+        metric.start(world)
+        groups = metric.group_of(Inputs(tf.zeros([50, 0]), ()))
+        metric.add(groups, labels[own], logits[own], np.ones(50))
+        return metric.result()
+
+    assert run_threads(2, run) == [{"recall": pytest.approx(labels[90:].sum() / labels.sum())}] * 2
 
 
 def test_metric_without_a_value():
