@@ -73,6 +73,12 @@ class Config:
         return self.definition.name
 
     @property
+    def model_name(self) -> str:
+        """Type of the recipe's model; without types, and of a model of one's own, the recipe."""
+        has_types = self.has("model_type") and self.definition.build_model is None
+        return str(self.value("model_type")) if has_types else self.recipe
+
+    @property
     def family(self) -> Family:
         """The family of the recipe."""
         return self.definition.family

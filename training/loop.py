@@ -19,6 +19,7 @@ from training.state import Best, RunContext
 
 # Steps that count in no throughput: tracing, compilation, page faults.
 WARMUP_STEPS = 10
+_NOTED_FALL = 0.001  # of a metric after its highest value; less is noise
 
 
 class TrainingLoop:
@@ -70,11 +71,6 @@ class TrainingLoop:
     def _prepare(self) -> None:
         """Logs notes, and brings state that other runs left up to date."""
         note_schedule(self.config, self.log, self.schedule.total_steps)
-        if "early_stopping" in self.config.explicit and self.best_folder is None:
-            missing = "--save_checkpoint_path" if self.folder is None else "--keep_best"
-            self.log.message(
-                f"note: --early_stopping without {missing}: the best weights are not kept"
-            )
         if self.folder is not None and self.position.step:
             # The run may resume before the best checkpoint, on other data, or without keeping the
             # best one; or the one before was killed before it set the link.
@@ -241,9 +237,10 @@ class TrainingLoop:
             )
         elif goal.threshold is not None and goal.threshold < 1:  # 1.0: no target was set
             self.log.message(f"--{goal.flag} {goal.threshold} was not reached")
-        if self.schedule.patience_is_exhausted(position):
+        total_steps = self.schedule.total_steps
+        if self.schedule.patience_is_exhausted(position) and position.step < total_steps:
             self.log.message(
-                f"early stopping at step {position.step} of {self.schedule.total_steps}: "
+                f"early stopping at step {position.step} of {total_steps}: "
                 f"{self.evaluation.early_stopping} evaluations in a row without a "
                 f"{'lower' if goal.lower_is_better else 'higher'} {goal.metric}"
             )
@@ -271,8 +268,8 @@ class TrainingLoop:
             kept = f"checkpoint {path}"
         quality = goal.threshold_metric
         values = [(value, -step) for step, value in position.values_of(quality) if value == value]
-        if len(values) > 1 and position.metrics[quality] < max(values)[0]:
-            highest, step = max(values)
+        highest, step = max(values, default=(-math.inf, 0))
+        if highest - position.metrics.get(quality, math.nan) >= _NOTED_FALL:
             self.log.message(
                 f"{split} {quality} fell from {highest:.5f} at step {-step} to "
                 f"{position.metrics[quality]:.5f}"

@@ -100,7 +100,8 @@ def start_lines(
     if unused := config.unused():
         flags = ", ".join(f"--{name}" for name in unused)
         yield f"note: not used in this run (--mode {config.run.mode}): {flags}"
-    if "loss_scale" in config.explicit and run.device.compute_dtype == "bfloat16":
+    is_default = config.device.loss_scale == config.default("loss_scale")
+    if not is_default and run.device.compute_dtype == "bfloat16":
         yield "note: --loss_scale is not used, bfloat16 has the range of float32"
     from distributed_embeddings.ops import kernels
 
@@ -140,13 +141,13 @@ def _start_block(run: RunContext) -> str:
     facts |= {"ranks": run.world.size} if run.world.size > 1 else {}
     texts = {
         "data": f"{config.data.dataset_path or 'generated'}  {_listed(data)}",
-        "model": f"{config.recipe}, {config.run.mode} on {place}  {_listed(facts)}",
+        "model": f"{config.model_name}, {config.run.mode} on {place}  {_listed(facts)}",
         "preset": config.preset_note.removeprefix("preset "),
         "log": str(run.log.path),
     }
     preset = textwrap.wrap(texts["preset"], 110, break_on_hyphens=False)
     texts["preset"] = f"\n{'':8}".join(preset)
-    return "\n".join(f"{name:7} {text}" for name, text in texts.items() if text)
+    return "\n".join(f"{name:7} {text}".rstrip() for name, text in texts.items() if text)
 
 
 def _listed(values: Mapping[str, Any]) -> str:

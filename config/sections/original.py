@@ -54,13 +54,16 @@ class OriginalConfig:
 
 
 def is_requested(flags: Values) -> bool:
-    """Returns whether the command line has flags of NVIDIA's recipes that others do not need."""
-    names = {"log_path", *(field.name for field in dataclasses.fields(OriginalConfig))}
-    return bool(flags.explicit & names)
+    """Returns whether flags of NVIDIA's recipes that others do not need have values of their own.
+
+    A file with all flags of a run passes the others, too.
+    """
+    names = ("log_path", *(field.name for field in dataclasses.fields(OriginalConfig)))
+    return any(flags.has(n) and flags.value(n) != flags.default(n) for n in names)
 
 
 def notes(flags: Values) -> Iterator[str]:
-    """Yields a note on each flag of the command line that has no effect."""
+    """Yields a note on each flag that is set and has no effect."""
     if not flags.value("use_mde_embeddings"):
         yield (
             "--nouse_mde_embeddings has no effect: the package distributed-embeddings stores all "
@@ -68,7 +71,7 @@ def notes(flags: Values) -> Iterator[str]:
         )
     if flags.value("dot_interaction") == "dummy":
         yield "--dot_interaction dummy has no effect: the dot products are computed"
-    if "concat_embedding" in flags.explicit:
+    if flags.value("concat_embedding"):
         yield "--concat_embedding has no effect: tables of one width are always looked up together"
 
 

@@ -23,5 +23,5 @@ def measure_checkpoint(trained: TrainedModel, task: BaselineTask) -> BaselineRow
     evaluator = (task.evaluator or ClickEvaluator)(restored_model(trained), dataset)
     metrics = dict(evaluator.evaluate())
     return BaselineRow(
-        trained.recipe, trained.path.resolve().name, metrics, time.perf_counter() - start
+        trained.config.model_name, trained.path.resolve().name, metrics, time.perf_counter() - start
     )

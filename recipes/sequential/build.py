@@ -66,7 +66,6 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
         optimizers=model.create_optimizers(optimizer, independent_decay=is_nvidia),
         evaluator=evaluator,
         facts={
-            "model": config.family_flags.model_type,
             **from_flags.data_facts(train, valid),
             "tables": len(embedding_tables(shape)),
             "history": shape.history_length,
@@ -122,15 +121,13 @@ def _memory_notes(
 
 
 def _loss_terms(shape: SequenceModelConfig) -> list[str]:
-    """Returns the names of the terms of the model's loss (`nn.sequence.loss`)."""
-    if shape.variant == "nvidia":  # its log has the terms of a sum only
-        return ["classification_loss", "dien_aux_loss"] if shape.num_negatives else []
+    """Returns the names of the terms of the model's loss (`nn.sequence.loss`), of a sum only."""
     names = ["classification_loss"]
     if shape.num_negatives:
         names.append("dien_aux_loss")
-    if (shape.model_type, shape.gsu) == ("sim", "soft"):
+    if (shape.model_type, shape.gsu) == ("sim", "soft") and shape.variant != "nvidia":
         names.append("gsu_loss")
-    return names
+    return names if len(names) > 1 else []
 
 
 def open_data(

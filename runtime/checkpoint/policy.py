@@ -13,6 +13,8 @@ from runtime.cluster.heartbeat import Heartbeat
 from runtime.cluster.signals import StopSignal
 from runtime.logs.run_logger import RunLogger
 
+_LONG_WAIT_S = 1.0
+
 
 class CheckpointPolicy:
     """Saves in the background, and learns of signals that request a stop.
@@ -48,6 +50,7 @@ class CheckpointPolicy:
         self._last_time = time.monotonic()
         self._failed: Outcome | None = None
         self._last: Outcome | None = None
+        self._unprinted: str | None = None  # line of a checkpoint that only the file has
         self.saves, self.is_due = saver is not None, False
         self.saved_step: int | None = None
         self.stopping: str | None = None
@@ -119,6 +122,7 @@ class CheckpointPolicy:
             self._saver.wait()
             with contextlib.suppress(NonFiniteWeight):
                 self._log_outcomes(stop=False, continues=False)
+            self._print_last()
 
     def finish(self, is_complete: bool = True) -> None:
         """Waits for the save in progress, at the end of the training, whether complete or not.
@@ -129,6 +133,7 @@ class CheckpointPolicy:
         if self._saver is not None:
             self._saver.wait()
             self._log_outcomes(stop=True)
+            self._print_last()
             if self._failed is not None:  # no later save replaced it
                 raise CollectiveError(self._failure_text(self._failed))
         self.interrupted = self.stopping is not None and not is_complete
@@ -141,11 +146,7 @@ class CheckpointPolicy:
         assert self._saver is not None
         for outcome in self._saver.outcomes():
             if outcome.fault is None:
-                self._last, self._failed = outcome, None
-                self._log.message(
-                    f"saved {outcome.path}: {outcome.size_bytes / 2**20:,.1f} MiB, the training "
-                    f"waited {outcome.wait_s:.2f} s, on the disk after {outcome.total_s:.2f} s"
-                )
+                self._log_saved(outcome)
                 if outcome.note:
                     self._log.message(f"warning: {outcome.note}")
                 continue
@@ -159,6 +160,23 @@ class CheckpointPolicy:
                 raise CollectiveError(self._failure_text(outcome))
             note = ". Training continues (--on_checkpoint_error continue)" if continues else ""
             self._log.message(f"warning: {self._failure_text(outcome)}{note}")
+
+    def _log_saved(self, outcome: Outcome) -> None:
+        """Logs a checkpoint; the terminal shows the first one and those that the training waits
+        for at once, and of the others the last one (`_print_last`)."""
+        self._unprinted = (
+            f"saved {outcome.path}: {outcome.size_bytes / 2**20:,.1f} MiB, the training "
+            f"waited {outcome.wait_s:.2f} s, on the disk after {outcome.total_s:.2f} s"
+        )
+        self._log.record(self._unprinted)
+        if self._last is None or outcome.wait_s >= _LONG_WAIT_S:
+            self._print_last()
+        self._last, self._failed = outcome, None
+
+    def _print_last(self) -> None:
+        if self._unprinted:
+            self._log.print(self._unprinted)
+        self._unprinted = None
 
     def _failure_text(self, outcome: Outcome) -> str:
         assert outcome.fault is not None

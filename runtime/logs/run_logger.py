@@ -74,7 +74,7 @@ class RunLogger:
             self._file = DlllWriter(self.path, append)
             self._file.log("PARAMETER", parameters)
             if self._file.earlier:
-                self._print(f"note: the log of an earlier run is {self._file.earlier} now")
+                self.print(f"note: the log of an earlier run is {self._file.earlier} now")
         if tensorboard_dir:
             import tensorflow as tf
 
@@ -110,14 +110,14 @@ class RunLogger:
         total = f"/{self._total_steps}" if self._total_steps else ""
         label = f"{'' if epoch is None else f'epoch {epoch} '}step {step}{total}"
         stored = self._write(step if epoch is None else (epoch, step), data, self.names.step)
-        self._print(f"{label}  {self._readable(data)}")
+        self.print(f"{label}  {self._readable(data)}")
         self._write_scalars(step, stored)
 
     def end_epoch(self, epoch: int, step: int, data: Mapping[str, Any]) -> None:
         """Writes values of a whole epoch, which ended at `step`; metrics are printed first."""
         stored = self._write((epoch,), data, self.names.epoch)
         names = sorted(data, key=lambda name: self._splits.get(name) is None)
-        self._print(f"epoch {epoch} done  {self._readable({n: data[n] for n in names})}")
+        self.print(f"epoch {epoch} done  {self._readable({n: data[n] for n in names})}")
         self._write_scalars(step, stored)
 
     def summary(
@@ -136,7 +136,7 @@ class RunLogger:
         added = self.names.added_to(data)
         printed = {name: value for name, value in data.items() if name not in self.names.unprinted}
         complete = self._write((), printed, self.names.summary, added)
-        self._print("\n".join(self._result_lines(printed, columns)))
+        self.print("\n".join(self._result_lines(printed, columns)))
         if self._mlflow_run is not None:
             numbers = {k: v for k, v in complete.items() if isinstance(v, int | float)}
             if note := self._mlflow_run.write(self._last_step, numbers):
@@ -147,10 +147,10 @@ class RunLogger:
     def message(self, text: str) -> None:
         """Writes a sentence, for example about a fallback or a restored checkpoint."""
         self.record(text)
-        self._print(text)
+        self.print(text)
 
     def record(self, text: str) -> None:
-        """Writes a sentence to the file only, such as the final error, which stderr shows."""
+        """Writes a sentence to the file only."""
         if self._file and not self._summary_written:
             self._file.log("MESSAGE", {"message": text})
 
@@ -219,7 +219,7 @@ class RunLogger:
         if self._file:
             self._file.log(step, complete)
         if self._prints_dlll and isinstance(step, tuple) and len(step) < 2:
-            self._print(stdout_line(step, complete, self._formats))
+            self.print(stdout_line(step, complete, self._formats))
         return complete
 
     def _result_lines(
@@ -270,7 +270,8 @@ class RunLogger:
             shown = split
         return "  ".join(words)
 
-    def _print(self, line: str) -> None:
+    def print(self, line: str) -> None:
+        """Prints a line on the terminal only, above the progress bar."""
         if bar := self._bar or self._inner_bar:
             bar.write(line, file=sys.stdout)
             sys.stdout.flush()

@@ -13,6 +13,7 @@ from config.command_line import parse
 from config.recipe_choice import recipe_of
 from recipes.registry import BY_NAME, NCF
 from tests import sequence_data, tastes
+from tests.recipes.test_validation import messages
 from tests.training.test_golden_losses import losses_of
 
 
@@ -184,8 +185,8 @@ SYNTHETIC = [
     "name",
     ["dlrm", *(pytest.param(name, marks=pytest.mark.long) for name in ("dcnv2", "sim", "ncf"))],
 )
-def test_repetition_of_a_run(name, tmp_path):
-    """A run repeats the losses of another one from its `flags`, bit for bit."""
+def test_repetition_of_a_run(name, tmp_path, capsys):
+    """A run repeats the losses of another one from its `flags`, bit for bit, and its notes."""
     module = {"dlrm": dlrm, "dcnv2": dcnv2, "sim": sim, "ncf": ncf}[name]
     keys = ("loss", "log_loss")
     flags = SYNTHETIC
@@ -207,8 +208,11 @@ def test_repetition_of_a_run(name, tmp_path):
     losses = losses_of(first, *keys)
     assert len(losses) > 10
     assert losses_of(second, *keys) == losses
-    lines = (second / "log.json").read_text().splitlines()
-    assert not any("not used in this run" in line for line in lines)
+    first_notes, second_notes = (
+        [text for text in messages(folder) if text.startswith("note: ") and "moved" not in text]
+        for folder in (first, second)
+    )
+    assert first_notes == second_notes and "DLL " not in capsys.readouterr().out
     assert (second / "flags").read_text().replace("second", "first") == (
         first / "flags"
     ).read_text()

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from sklearn.metrics import roc_auc_score
 import main as entry
 import sim
 from nn.train.trainer import Trainer
+from recipes.sequential.build import _loss_terms
 from tests import sequence_data
 from tests.recipes.test_entry_scripts import in_process, lines
 from tests.tables import check_same_arrays
@@ -123,6 +125,20 @@ def test_kept_columns(rows, trained, tmp_path):
     assert [int(line["label"]) for line in table] == label[:, 0].tolist()
     histories = [";".join(str(item) for item in row if item) for row in history]
     assert [line["item_id_pos"] for line in table] == histories
+
+
+@pytest.mark.parametrize(
+    ("shape", "names"),
+    [
+        ({"model_type": "din", "num_negatives": 0}, []),
+        ({"model_type": "dien", "num_negatives": 2}, ["classification_loss", "dien_aux_loss"]),
+        ({"model_type": "sim", "num_negatives": 0}, ["classification_loss", "gsu_loss"]),
+        ({"model_type": "sim", "num_negatives": 0, "variant": "nvidia"}, []),
+    ],
+)
+def test_terms_of_the_loss(shape, names):
+    """Terms of a sum: a single one is the loss."""
+    assert _loss_terms(SimpleNamespace(**{"variant": "paper", "gsu": "soft", **shape})) == names
 
 
 def test_original_log_lines(trained):
@@ -259,7 +275,7 @@ def test_checkpoint_of_another_model(rows, trained, tmp_path, capsys):
     assert "--model_type din differs from the checkpoint's sim" in capsys.readouterr().err
     flags = ("--dataset_type=synthetic", "--mode=eval", f"--restore_checkpoint_path={trained[0]}")
     assert in_process(tmp_path, *flags)[0] == entry.USER_ERROR
-    assert "is of the recipe sim, not dlrm: pass main.py --model sim" in capsys.readouterr().err
+    assert "is of the recipe sim, not dlrm: start sim" in capsys.readouterr().err
 
 
 def test_negative_histories(rows, tmp_path, capsys):

@@ -1,6 +1,8 @@
 """Checkpoints of a real training, resumed and used."""
 
 import json
+import math
+import re
 import shutil
 import signal
 import time
@@ -13,8 +15,9 @@ from sklearn.metrics import roc_auc_score
 import main as entry
 from nn.train.trainer import Trainer
 from runtime import checkpoint
-from runtime.checkpoint import part_writer
+from runtime.checkpoint import part_writer, policy
 from tests.recipes.test_entry_scripts import TINY, in_process, lines
+from tests.recipes.test_validation import messages
 from tests.tables import arrays_of, check_same_arrays
 from training import errors
 
@@ -64,6 +67,18 @@ def test_resumed_training(tiny, undisturbed, tmp_path, step):
     if not extra:
         assert actual == expected
     assert [line["step"] for line in lines(tmp_path / "run/log.json") if "step" in line][-1] == []
+
+
+@pytest.mark.parametrize(("wait_s", "shown"), [(math.inf, [3, 12]), (0, [3, 6, 9, 12])])
+def test_saves_on_the_terminal(wait_s, shown, tiny, tmp_path, monkeypatch, capsys):
+    """The first one, those that the training waits for, and the last one; the log has all."""
+    monkeypatch.setattr(policy, "_LONG_WAIT_S", wait_s)
+    flags = flags_of(tiny, f"--save_checkpoint_path={tmp_path / 'model'}", "--checkpoint_every=3")
+    assert in_process(tmp_path / "run", *flags)[0] == 0
+    pattern = re.compile(r"^saved \S+-step-(\d+): ", re.MULTILINE)
+    assert [*map(int, pattern.findall(capsys.readouterr().out))] == shown
+    logged = pattern.findall("\n".join(messages(tmp_path / "run")))
+    assert [*map(int, logged)] == [3, 6, 9, 12]
 
 
 def test_resume_without_flags(undisturbed, model, tmp_path, capsys):
