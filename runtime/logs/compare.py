@@ -15,6 +15,7 @@ from runtime.readable import metric_text, text_table
 
 LOG_FILE = "log.json"
 _START = b"DLLL "
+_ABSENT = "-"
 # Parameters that name the run itself.
 _OWN = {"run_dir", "log_path"}
 # NVIDIA's names of losses that are also in the log as `log_loss`.
@@ -206,8 +207,8 @@ def label_to_sort_by(labels: Sequence[str], sort: str) -> str:
 def _differing_flags(records: Sequence[RunRecord]) -> list[str]:
     rows = [["data set", *(record.data_set for record in records)]]
     for name in {k: None for record in records for k in record.parameters if k not in _OWN}:
-        values = [_text(record.parameters.get(name, "-")) for record in records]
-        if len(set(values)) > 1:
+        values = [_text(record.parameters.get(name, _ABSENT)) for record in records]
+        if len({*values} - {_ABSENT}) > 1:  # runs without the flag do not differ
             rows.append([name, *values])
     header = ["flags that differ", *(record.name for record in records)]
     return text_table(header, [[*map(_cut, row)] for row in rows])

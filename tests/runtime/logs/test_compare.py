@@ -39,7 +39,6 @@ def test_report(runs):
         ["data", "set", "generated", "generated"],
         ["learning_rate", "0.1", "0.2"],
         ["amp", "False", "True"],
-        ["epochs", "-", "3"],
         ["metrics", "(*:", "best)", "/a", "/b"],
         ["auc", "0.70000", "0.75000", "*"],
         ["throughput", "12.35k", "samples/s", "-"],
