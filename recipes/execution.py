@@ -72,7 +72,7 @@ def execute(
 
     # Checkpoint to start from; flags, with its values and those of the preset.
     timeout_s = config.distribution.rank_timeout_s
-    start = find(checkpoints.start_request(config, data), world, timeout_s)
+    start = find(checkpoints.start_request(config), world, timeout_s)
     with contextlib.ExitStack() as stack:
         stack.callback(start.release)
         config, data, saved, changed = _adopt_flags(config, data, start, world)
@@ -262,8 +262,8 @@ def _names_of_folder(
     config: Config, recipe: Recipe, start: Start, saved: Index | None
 ) -> Iterator[str]:
     """Yields names of the folder of a run, in that of the training of its checkpoint if there."""
-    training = checkpoints.training_run_dir(config, start, saved)
-    if training is None:
+    training = checkpoints.training_run_dir(start.path, saved)
+    if config.run.mode == "train" or training is None:
         return run_folder.training_names(config.recipe, config.data.dataset_path)
     split = recipe.valid.split if recipe.valid is not None else None
     return run_folder.evaluation_names(training, config.run.mode, split)

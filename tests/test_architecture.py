@@ -28,7 +28,8 @@ ALLOWED = {
     "setup_environment.py": set(),
     "recipes": RECIPES | {"deployment"},
     "recipes/search": RECIPES,
-    "recipes/baseline": RECIPES - {"training"} | {"deployment.model.trained_model"},
+    "recipes/baseline": RECIPES - {"training"}
+    | {"deployment.model.trained_model", "training.checkpoints"},
     "training": RECIPES - {"recipes", "training"} | {"recipes.recipe", "recipes.from_flags"},
     "config": set(),
     "nn": {EMBEDDINGS, "runtime.checkpoint"},

@@ -21,9 +21,8 @@ from runtime.hardware import device as devices
 from training.state import Position, RunContext
 
 
-def start_request(config: Config, data: FeatureSpec | None = None) -> Request:
-    """Returns the start of a run and the place of its checkpoints, as flags name them; data: its
-    data set, where known."""
+def start_request(config: Config) -> Request:
+    """Returns the start of a run and the place of its checkpoints, as flags name them."""
     flags = config.checkpoint
     if config.run.mode != "train":
         return Request(weights=flags.restore_checkpoint_path)
@@ -34,7 +33,6 @@ def start_request(config: Config, data: FeatureSpec | None = None) -> Request:
         save=flags.save_checkpoint_path,
         output=config.original.saved_model_output_path,
         replaces=config.family.replaces_training(config),
-        data=fingerprint(data),
     )
 
 
@@ -165,14 +163,12 @@ def metrics_of_training(
     return {f"{saved.description[_SPLIT]} (step {state['step']})": state["metrics"]}
 
 
-def training_run_dir(config: Config, start: Start, saved: checkpoint.Index | None) -> Path | None:
-    """Returns the folder of the run that trained the checkpoint of a run in another mode; None if
-    it is not there any more, or cannot be written."""
-    if config.run.mode == "train" or start.path is None or saved is None:
+def training_run_dir(path: Path | None, saved: checkpoint.Index | None) -> Path | None:
+    """Returns the folder of the run that trained a checkpoint; None if it is not there any more, or
+    cannot be written."""
+    if path is None or saved is None or _RUN_DIR not in saved.description:
         return None
-    if _RUN_DIR not in saved.description:
-        return None
-    folder = os.path.relpath(start.path.resolve().parent / saved.description[_RUN_DIR])
+    folder = os.path.relpath(path.resolve().parent / saved.description[_RUN_DIR])
     return Path(folder) if os.access(folder, os.W_OK) else None
 
 

@@ -24,6 +24,7 @@ from recipes.baseline.comparison import BaselineRow
 from recipes.registry import BY_NAME
 from runtime.cli import exit_status
 from runtime.tensorflow_start import import_tensorflow
+from training import checkpoints
 
 MAX_ROWS = 2_000_000
 
@@ -40,7 +41,8 @@ class BaselineOptions(CommandOptions):
     recipe: str | None = recipe_flag()
     output: Path | None = flag(
         None,
-        "folder of baseline.json and baseline.png (default runs/baseline-NAME)",
+        "folder of baseline.json and baseline.png (default: that of the run which trained the "
+        "checkpoint, or runs/baseline-NAME without one)",
         metavar="DIR",
     )
     max_rows: int = flag(
@@ -53,11 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def work() -> None:
         options = parse(BaselineOptions, argv, "recipes.baseline", str(__doc__))
-        folder = options.output or Path("runs") / f"baseline-{options.dataset_path.resolve().name}"
         compare(
             options.dataset_path,
             options.checkpoint_path,
-            folder,
+            options.output,
             recipe=options.recipe,
             spec_file=options.feature_spec,
             max_rows=options.max_rows,
@@ -69,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def compare(
     dataset_path: Path,
     checkpoint_path: Path | None,
-    output: Path,
+    output: Path | None,
     *,
     recipe: str | None = None,
     spec_file: str,
@@ -80,7 +81,7 @@ def compare(
     Args:
         dataset_path: folder of the data set.
         checkpoint_path: a checkpoint, or a folder of them; None: simple models alone.
-        output: folder of results and picture.
+        output: folder of results and picture; None: the default of `--output`.
         recipe: that of the checkpoint, see `open_checkpoint`.
         spec_file: name of the feature spec.
         max_rows: largest number of rows of a split that models are fitted to.
@@ -119,6 +120,9 @@ def compare(
             comparison_table.verdict(task, rows, checkpoint),
             sep="\n",
         )
+    if output is None and trained is not None:
+        output = checkpoints.training_run_dir(trained.path, trained.index)
+    output = output or Path("runs") / f"baseline-{dataset_path.resolve().name}"
     print(f"written: {', '.join(map(str, comparison_table.write(output, task, rows, checkpoint)))}")
     return rows
 

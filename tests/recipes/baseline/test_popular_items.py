@@ -40,12 +40,20 @@ def lists(tmp_path):
     return tmp_path / "rows"
 
 
-def test_popular_items_of_candidate_lists(lists, tmp_path):
+def test_popular_items_of_candidate_lists(lists, tmp_path, monkeypatch):
     flags = {"dataset_path": lists, "topk": 2, "factors": 4, "layers": "8,4", "epochs": 1}
     flags |= {"batch_size": 8, "seed": 1, "valid_batch_size": 12, "negative_samples": 1}
     trained = api.train("ncf", **flags, run_dir=tmp_path / "run")
     output = tmp_path / "out"
-    results = results_of(lists, output, f"--checkpoint_path={trained.checkpoint}")
+    monkeypatch.chdir(tmp_path)
+    checkpoint = f"--checkpoint_path={trained.checkpoint}"
+    results = results_of(lists, output, checkpoint)
+    assert results["checkpoint"]["model"] == "neumf"
+    assert not (tmp_path / "run/baseline.json").exists()
+    assert main([f"--dataset_path={lists}", checkpoint]) == 0
+    assert (tmp_path / "run/baseline.json").exists() and not (tmp_path / "runs").exists()
+    assert main([f"--dataset_path={lists}"]) == 0
+    assert (tmp_path / "runs/baseline-rows/baseline.json").exists()
     random, popular = (row["metrics"] for row in results["models"])
     second = np.log(2) / np.log(3)
     assert random == {"hr@2": 2 / 3, "ndcg@2": pytest.approx((1 + second) / 3)}
