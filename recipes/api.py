@@ -110,7 +110,11 @@ def predict(recipe: str | Definition, **flags: Any) -> NDArray[np.float32]:
     definition = definition_of(recipe)
     with tempfile.TemporaryDirectory() as folder:
         path = flags.get("predictions_path") or os.path.join(folder, "scores.npy")
-        _run(_parse(definition, "predict", {**flags, "predictions_path": path}))
+        config = _parse(definition, "predict", {**flags, "predictions_path": path})
+        if not flags.get("predictions_path"):
+            explicit = config.explicit - {"predictions_path"}
+            config = dataclasses.replace(config, explicit=explicit)
+        _run(config)
         if launcher.rank() != 0:
             return np.empty(0, np.float32)
         return read_predictions(path)

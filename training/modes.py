@@ -74,7 +74,9 @@ def predict(run: RunContext) -> Summary:
                     advance()
         except NonFiniteScores as error:  # on every rank
             raise CollectiveError(str(error)) from None
-    run.log.message(f"wrote the scores of {dataset.num_samples:,} rows ({dataset.split}) to {path}")
+    if "predictions_path" in run.config.explicit:  # not a temporary file of `recipes.api.predict`
+        text = f"wrote the scores of {dataset.num_samples:,} rows ({dataset.split}) to {path}"
+        run.log.message(text)
     elapsed_s = time.perf_counter() - start
     throughput = dataset.num_samples / elapsed_s
     return {"rows": dataset.num_samples, "elapsed_s": elapsed_s, "throughput": throughput}

@@ -107,12 +107,13 @@ def test_evaluation(trained, rows, tmp_path):
 
 @pytest.mark.quick("None", "parquet")
 @pytest.mark.parametrize("suffix", [None, "npy", "csv", "parquet"])
-def test_scores(trained, rows, tmp_path, suffix):
+def test_scores(trained, rows, tmp_path, suffix, capsys):
     """The file, if one is named, has the scores that are returned."""
     path = None if suffix is None else tmp_path / f"scores.{suffix}"
     flags = {"dataset_path": rows, "restore_checkpoint_path": trained.checkpoint}
     flags |= {"eval_mapping": "validation", "run_dir": tmp_path}
     scores = recipes.predict("dlrm", **flags, predictions_path=path)
+    assert ("scores.npy" in capsys.readouterr().out) == (suffix == "npy")
     model, expected = recipes.load_model(trained.checkpoint), []
     spec = FeatureSpec.from_yaml(rows / "feature_spec.yaml")
     for batch in StoredDataset(spec, "validation", batch_size=400).dataset():
