@@ -43,10 +43,16 @@ def _differ(trained: Mapping[str, float], metrics: Mapping[str, float]) -> bool:
 
 
 def result_notes(run: RunContext, summary: Mapping[str, Any]) -> Iterator[str]:
-    """Yields a note if the probabilities of the model that is kept are of no use."""
+    """Yields notes if the model that is kept ranks or predicts worse than a constant one does."""
     entropy = "normalized_entropy"
-    metrics = run.position.best_metrics if run.keeps_best else {}
-    value = {**summary, **metrics}.get(entropy, 0.0)
+    metrics = {**summary, **(run.position.best_metrics if run.keeps_best else {})}
+    value = metrics.get(entropy, 0.0)
+    compared = {name: f"{name}_popularity" for name in metrics if f"{name}_popularity" in metrics}
+    if worse := [name for name in compared if metrics[name] < metrics[compared[name]]]:
+        yield (
+            f"note: {', '.join(worse)}: below a ranking of the items by popularity, which is the "
+            "same for all users"
+        )
     if value > 1 and run.config.optimizer.training_loss == "log_loss":
         yield (
             f"note: {entropy} {value:.5f} is above 1: the probabilities are worse than predicting "

@@ -29,6 +29,8 @@ def evaluate(run: RunContext) -> Summary:
     assert run.recipe.valid is not None
     speeds.evaluated(run.recipe.valid.num_samples, time.perf_counter() - start)
     for ranking in run.recipe.rankings:
+        names = ", ".join(ranking.names[::2])
+        run.log.message(f"{names}: the items of {ranking.num_users:,} users are ranked")
         with run.log.bar("ranking", ranking.num_rounds) as advance:
             metrics |= ranking.measure(advance)
     return {**metrics, **run.log.names.of_summary(speeds.summary())}

@@ -56,12 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         own, flags = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
 
     def search() -> None:
-        try:
-            options = parse(SearchOptions, own, "recipes.search", str(__doc__))
-        except ValueError as error:
-            if "unrecognized" not in str(error):
-                raise
-            raise ValueError(f"{error}; flags of the trainings follow after --") from None
+        options = parse(SearchOptions, own, "recipes.search", str(__doc__))
         definition = definition_of(options.recipe)
         storage = options.storage or Path("runs/search") / f"{options.study}.db"
         storage.parent.mkdir(parents=True, exist_ok=True)

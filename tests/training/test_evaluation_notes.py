@@ -1,10 +1,14 @@
 """Notes on the data set at the start of a training, and on implausible metrics."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from dataloading.spec.data_checks import NOTE, WARNING, Finding, write_findings
 from tests.recipes.test_entry_scripts import TINY, in_process
+from training import loop
+from training.epoch_log import result_notes
 
 FINDINGS = (
     Finding("tells_label", WARNING, ("price",), "'price' predicts the label", "why", "remedy"),
@@ -59,13 +63,26 @@ def test_leak(rows, tmp_path, capsys):
     assert line.endswith("checks of the data set that warn: tells_label (price), repeated_rows")
 
 
-def test_model_that_gets_worse(rows, tmp_path, capsys):
+@pytest.mark.parametrize("noise", [0.001, 1.0])
+def test_model_that_gets_worse(noise, rows, tmp_path, monkeypatch, capsys):
     """The labels of validation are the opposite of what the model learns."""
+    monkeypatch.setattr(loop, "_NOTED_FALL", noise)
     file = rows / "validation/label.bin"
     (~np.fromfile(file, bool)).tofile(file)
     flags = (f"--dataset_path={rows}", *TINY, "--learning_rate=1", "--epochs=4")
     assert in_process(tmp_path / "run", *flags)[0] == 0
     output = capsys.readouterr().out
     assert "is above 1: the probabilities are worse" in output
-    assert "validation auc fell from " in output and ": no checkpoint without" in output
+    assert ("validation auc fell from " in output) == (noise < 1)
+    assert ": no checkpoint without" in output
     assert "last (validation)  best (validation)" in output and "DLL " not in output
+
+
+def test_ranking_below_popularity():
+    """Metrics of the weights that are kept count."""
+    metrics = {"hr@5": 0.2, "hr@5_popularity": 0.3, "ndcg@5": 0.2, "ndcg@5_popularity": 0.1}
+    run = SimpleNamespace(keeps_best=False, position=SimpleNamespace(best_metrics={"hr@5": 0.4}))
+    (note,) = result_notes(run, {"elapsed_s": 1.0, "log": None, **metrics})
+    assert note.startswith("note: hr@5: below a ranking")
+    run.keeps_best = True
+    assert not list(result_notes(run, metrics))
