@@ -62,9 +62,7 @@ def adopt_flags(config: Config, description: Mapping[str, Any]) -> dict[str, Any
     remembered, flags = _flags_of(description, where)
     trained, is_start = description.get("recipe", config.recipe), config.run.mode == "train"
     if trained != config.recipe and not (is_start and set(remembered) <= set(config.flat())):
-        raise ValueError(
-            f"{where} is of the recipe {trained}, not {config.recipe}: start {trained}"
-        )
+        raise _of_another(where, trained, config)
     adopted = {}
     if config.data.dataset_type == "synthetic" == flags.get("dataset_type"):
         teacher = [name for name in flags if name.startswith("synthetic_dataset_")]
@@ -80,6 +78,13 @@ def adopt_flags(config: Config, description: Mapping[str, Any]) -> dict[str, Any
     for name, value in adopted.items():
         _must_agree(config, name, value, where)
     return {name: value for name, value in adopted.items() if name not in config.explicit}
+
+
+def _of_another(where: str, trained: object, config: Config) -> ValueError:
+    return ValueError(
+        f"{where} is of the recipe {trained}, not {config.recipe}: pass main.py --model {trained}, "
+        "or, of a recipe of your own, --model module:NAME"
+    )
 
 
 def recorded_flags(
@@ -151,10 +156,7 @@ def resume_flags(
     remembered, flags = _flags_of(description, where)
     flags = {"preset": TERABYTE, **flags}  # of checkpoints without the flag
     if description.get("recipe") != config.recipe:
-        raise ValueError(
-            f"{where} is of the recipe {description.get('recipe')}, not {config.recipe}: start "
-            "that one"
-        )
+        raise _of_another(where, description.get("recipe"), config)
     ours = config.flat()
     own = flags_with(config.family, resume=OWN)
     adopted = {name: value for name, value in flags.items() if name not in own}

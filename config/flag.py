@@ -82,7 +82,7 @@ def _is_set(value: Any) -> bool:
 
 def not_read(name: str, condition: str) -> ValueError:
     """Returns the error of a flag without effect; condition: of its effect, "with --mode x"."""
-    return ValueError(f"--{name} is only read {condition}: leave --{name} out otherwise")
+    return ValueError(f"--{name} is only read {condition}: leave it out otherwise")
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class Rules:
         """Raises ValueError if the other flags have values with which this one is ignored."""
         for need in self.needs:
             if not need.holds(flags):
-                raise not_read(name, need.text)
+                raise not_read(f"{name} ({self.alias})" if self.alias else name, need.text)
 
     def is_read(self, flags: Values) -> bool:
         """Returns whether the flag is read in the flags' --mode."""

@@ -72,7 +72,7 @@ def execute(
 
     # Checkpoint to start from; flags, with its values and those of the preset.
     timeout_s = config.distribution.rank_timeout_s
-    start = find(checkpoints.start_request(config), world, timeout_s)
+    start = find(checkpoints.start_request(config, data), world, timeout_s)
     with contextlib.ExitStack() as stack:
         stack.callback(start.release)
         config, data, saved, changed = _adopt_flags(config, data, start, world)

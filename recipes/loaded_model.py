@@ -133,17 +133,15 @@ class LoadedModel:
                 be encoded.
             NonFiniteScores: a logit is NaN or infinite.
         """
-        columns = self.columns
-        if not is_single_row(rows, columns):
+        if not is_single_row(rows, self.columns):
             return self._predict(rows)
-        row = {name: rows[name] for name in columns if name in rows}
         for encoding in map(self.encoder.__getitem__, self._encoded):
-            value: Any = row.get(encoding.column)
+            value: Any = rows.get(encoding.column)
             if encoding.hotness == 1 and not is_scalar(value):
                 rule = "one value, as of other columns (many rows: a list for each column)"
                 place = (encoding.name, encoding.column, None)
                 raise EncodingError(*place, f"a list of {len(value)}", rule)
-        (score,) = self._predict({name: [value] for name, value in row.items()})
+        (score,) = self._predict({name: [value] for name, value in rows.items()})
         return float(score)
 
     def _predict(self, rows: Any) -> NDArray[np.float32]:

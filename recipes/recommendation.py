@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from config.config import Config
 from config.sections.recommendation import ALL_USERS
 from dataloading.spec.rules import listing
+from runtime.files.paths import absent
 
 if TYPE_CHECKING:
     from nn.top_items import Pairs, TopItems, TopItemSearch
@@ -129,6 +130,8 @@ def _read_users(path: str, columns: tuple[str, ...]) -> Any:
         else:
             texts = dict.fromkeys(columns, pa.string())
             table = csv.read_csv(path, convert_options=csv.ConvertOptions(column_types=texts))
+    except FileNotFoundError:
+        raise ValueError(f"--users {absent(path, 'file')}") from None
     except (OSError, pa.ArrowException) as error:
         words = " ".join(str(error).split())
         raise ValueError(

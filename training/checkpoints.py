@@ -21,8 +21,9 @@ from runtime.hardware import device as devices
 from training.state import Position, RunContext
 
 
-def start_request(config: Config) -> Request:
-    """Returns the start of a run and the place of its checkpoints, as flags name them."""
+def start_request(config: Config, data: FeatureSpec | None = None) -> Request:
+    """Returns the start of a run and the place of its checkpoints, as flags name them; data: its
+    data set, where known."""
     flags = config.checkpoint
     if config.run.mode != "train":
         return Request(weights=flags.restore_checkpoint_path)
@@ -33,6 +34,7 @@ def start_request(config: Config) -> Request:
         save=flags.save_checkpoint_path,
         output=config.original.saved_model_output_path,
         replaces=config.family.replaces_training(config),
+        data=fingerprint(data),
     )
 
 

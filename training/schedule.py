@@ -72,7 +72,8 @@ class Schedule:
         """Returns what is due at a position, where a run starts or after a step.
 
         A run that starts neither reports nor saves, except after an evaluation: the run before it
-        was stopped when this was due.
+        was stopped when this was due, or the data set has grown, and the weights that were trained
+        before may stay the best.
         """
         step, stops = position.step, checkpoints.stopping is not None
         epoch_ends, is_last = position.row == self.num_samples, step >= self.total_steps
@@ -96,6 +97,8 @@ class Schedule:
     def _evaluation_is_due(self, position: Position) -> bool:
         if not self.evaluated_batches or position.evaluated_step == position.step:
             return False
+        if 0 < position.step == position.first_step:
+            return self.keeps_best
         batch = -(-position.row // self.batch_size)
         return batch in self.evaluated_batches or position.step == self.total_steps
 

@@ -149,7 +149,7 @@ class Position:
         return Position(
             step=self.step,
             first_step=self.step,
-            evaluated_step=self.step,
+            evaluated_step=-1,
             trainer=self.trainer,
         )
 

@@ -27,7 +27,8 @@ class Growth:
             evicted values only the latest.
         evicted: features of which values were evicted -> file of the vocabulary.
         id_spaces: identity of the vocabularies, then those of the vocabularies whose ids they
-            continue, the latest first; empty if it is unknown, as in data sets without vocabulary.
+            continue, the latest first; of data sets that `preproc.transcode` did not write, that of
+            the encoder; empty if it is unknown, as in data sets without vocabulary.
         evicted_from: identity of the vocabularies that the values were evicted from.
     """
 
@@ -39,9 +40,12 @@ class Growth:
     @classmethod
     def from_spec(cls, spec: FeatureSpec | None) -> "Growth":
         """Returns the growth that the metadata of a data set describe."""
-        own = spec.metadata.get(METADATA) if spec else None
-        if spec is None or not isinstance(own, dict):
+        if spec is None:
             return cls()
+        own = spec.metadata.get(METADATA)
+        if not isinstance(own, dict):  # of another preparation, whose ids never grow
+            encoder = spec.metadata.get(ENCODER_FOLDER)
+            return cls(id_spaces=(encoder,) if isinstance(encoder, str) else ())
         names = own.get("evicted", ())
         folder = spec.base_directory / ENCODER_FOLDER / VOCABULARY_FOLDER
         # As `preproc.encoding.encoder_folder` names them.
@@ -70,10 +74,11 @@ class Growth:
             return
         known = trained_on or "DIR"
         raise ValueError(
-            f"{where}: expected the data set of its training, {known}, one that `preproc.transcode "
-            f"--vocabulary {known}` encoded, or (with --grow) one that continues its ids, got "
-            f"{data}, whose ids are other values: pass another --dataset_path or checkpoint. Where "
-            "values were evicted, only the next data set continues the ids: train on each in turn"
+            f"{where}: expected the data set of its training, {known}, or one of your own tables "
+            f"that `preproc.transcode --vocabulary {known}` encoded or (with --grow) one that "
+            f"continues its ids, got {data}, whose ids are other values: pass another "
+            "--dataset_path or checkpoint. Where values were evicted, only the next data set "
+            "continues the ids: train on each in turn"
         )
 
     def kept_rows(

@@ -52,10 +52,11 @@ class Chunk:
 def suggestion(name: object, known: Iterable[object]) -> str:
     """Returns `; did you mean 'x'?` where one of `known` is close to `name`, else nothing.
 
-    Upper and lower case do not count. 'tag' is not close to 'target', nor 'price' to 'purchase'.
+    Upper and lower case do not count. 'tag' is not close to 'target', nor 'business_name' to
+    'BusinessTravel'.
     """
     spellings = {str(k).lower(): str(k) for k in known}
-    close = difflib.get_close_matches(str(name).lower(), spellings, n=1, cutoff=0.7)
+    close = difflib.get_close_matches(str(name).lower(), spellings, n=1, cutoff=0.75)
     return f"; did you mean '{spellings[close[0]]}'?" if close else ""
 
 

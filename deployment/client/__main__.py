@@ -29,6 +29,7 @@ from deployment.client.recommendations import (
     recommendations,
     recommends,
 )
+from deployment.serving.interface import EXCLUDED, TOP
 from runtime.cli import exit_status
 
 _ROWS = 2048  # of a request, to a model without a limit
@@ -76,7 +77,7 @@ def main(argv: list[str] | None = None) -> int:
             if flags.json:
                 parts = iter([raw_columns.columns_of_json(flags.json, columns)])
             else:
-                parts = _parts_of_file(flags.rows, columns)
+                parts = _parts_of_file(flags.rows, columns, recommends(config))
             num_rows = config.max_batch_size or _ROWS
             if recommends(config):
                 requests = _requests(parts, columns, min(num_rows, MAX_ROWS))
@@ -115,12 +116,13 @@ def _description(config, curl: str) -> str:
     return "\n".join(lines)
 
 
-def _parts_of_file(path: str, columns) -> Iterator[Mapping[str, pa.Array]]:
+def _parts_of_file(path: str, columns, recommends_items: bool) -> Iterator[Mapping[str, pa.Array]]:
     """Yields the columns of blocks of rows of a file."""
     from deployment.predict.source_rows import open_rows  # DuckDB takes a second to import
 
-    # A misspelt column must not be a missing value in all rows.
-    with open_rows(path, [column.name for column in columns]) as rows:
+    # A misspelt column must not be a missing value in all rows; options have defaults.
+    optional = (TOP, EXCLUDED) if recommends_items else ()
+    with open_rows(path, [column.name for column in columns], optional=optional) as rows:
         for batch in rows.batches():
             yield dict(zip(batch.schema.names, batch.columns, strict=True))
 

@@ -27,6 +27,7 @@ class TableRows:
         engine: reads the rows, and stores those of text.
         path: see `preproc.sources.part_files.find_table`.
         columns: names of the columns to read; None: all.
+        optional: those of them that may be absent.
         on_bad_line: `fail`, or `skip` to leave out invalid lines of text.
         has_header: see `find_table`.
 
@@ -48,20 +49,20 @@ class TableRows:
         columns: Sequence[str] | None = None,
         on_bad_line: str = "fail",
         has_header: bool = True,
+        optional: Sequence[str] = (),
     ):
         self._engine = engine
         chunk = find_table(path, engine.store, has_header)
         self.files = chunk.files
         known = chunk.columns
         if known is not None and columns is not None:
-            _check_columns(path, columns, known)
+            columns = _present(path, columns, known, optional)
             if has_header:  # otherwise these are all columns of the files
                 chunk = dataclasses.replace(chunk, columns=tuple(columns))
         self.table = engine.read([chunk], on_bad_line)
         # The keys of JSON lines are known when they are read.
         known = known or tuple(name for name in self.table.columns if name not in (PART, ROW))
-        self.columns = known if columns is None else tuple(columns)
-        _check_columns(path, self.columns, known)
+        self.columns = _present(path, known if columns is None else columns, known, optional)
         self.ignored = [name for name in known if name not in self.columns]
         self.num_rows = count_rows(engine, self.table)
         if not self.num_rows:
@@ -89,6 +90,7 @@ def open_rows(
     *,
     on_bad_line: str = "fail",
     has_header: bool = True,
+    optional: Sequence[str] = (),
     memory_limit_bytes: int = MEMORY_BYTES,
     threads: int | None = None,
 ) -> Iterator[TableRows]:
@@ -107,13 +109,17 @@ def open_rows(
             DUCKDB, Path(scratch), memory_limit_bytes=memory_limit_bytes, threads=threads
         ) as engine,
     ):
-        yield TableRows(engine, os.fspath(path), columns, on_bad_line, has_header)
+        yield TableRows(engine, os.fspath(path), columns, on_bad_line, has_header, optional)
 
 
-def _check_columns(path: str, expected: Sequence[str], columns: Sequence[str]) -> None:
-    if missing := [name for name in expected if name not in columns]:
+def _present(
+    path: str, expected: Sequence[str], columns: Sequence[str], optional: Sequence[str]
+) -> tuple[str, ...]:
+    """Returns the expected columns that are there; ValueError if one is absent and not optional."""
+    if missing := [name for name in expected if name not in (*columns, *optional)]:
         others = [name for name in columns if name not in expected]
         raise ValueError(
             f"{path}: expected the columns {listing(missing)}, got {listing(columns)}"
             + suggestion(missing[0], others)
         )
+    return tuple(name for name in expected if name in columns)

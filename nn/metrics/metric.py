@@ -81,6 +81,11 @@ class Metric:
         labels = rows[:, 1] & 1
         logits = (rows[:, 1] >> 1).astype(np.int32).view(np.float32)
         own = self.sums(rows[:, 0], labels, logits)
+        if not {*self.names} <= {*own}:
+            raise ValueError(
+                f"{type(self).__name__}.sums: expected the values {', '.join(self.names)} of "
+                f"`names`, got {', '.join(own)}"
+            )
         texts = {name: [float(value) for value in values] for name, values in own.items()}
         gathered = self._world.gather_objects(texts, "metrics.group_sums")
         return {

@@ -44,7 +44,7 @@ class TiedEvents:
         for rule, count, num in rules:
             errors = (2 * count - num) / math.sqrt(max(num, 1))
             if count > _LEAST_SHARE * num and errors > _LEAST_ERRORS:
-                return f"{count / num:.0%} of {num:,} pairs of them have their items {rule}"
+                return f"{count / num:.0%} of {num:,} pairs have their items {rule}"
         return ""
 
     def finding(self) -> Finding:
@@ -52,8 +52,8 @@ class TiedEvents:
         share = self.tied / max(self.events, 1)
         order = "They keep the order of their rows"
         if self.of_items:
-            order = f"In the log, {self.of_items}, so that it is not that of time: they are"
-            order += " ordered by a hash of --seed and their rows"
+            order = f"The log has them by item, not by time ({self.of_items}), so that a hash of"
+            order += " --seed and the row orders them"
         return _KIND.finding(
             NOTE if share >= _NOTED_SHARE else PASSED,
             seen=f"{share:.1%} of the events have the user and time of another one. {order}",

@@ -1,5 +1,6 @@
 """Encoder: raw rows to what a model reads, and ids back to values."""
 
+import difflib
 import functools
 import os
 from collections import Counter
@@ -90,6 +91,10 @@ class Encoder:
         return {encoding.name: encoding for encoding in self.features}
 
     @functools.cached_property
+    def _columns(self) -> set[str]:
+        return {encoding.column for encoding in self.features}
+
+    @functools.cached_property
     def _missing(self) -> pa.Array:
         return pa.array(self.missing_values, pa.string())
 
@@ -117,7 +122,7 @@ class Encoder:
         for encoding in encodings:
             try:
                 if encoding.column not in columns:
-                    columns[encoding.column] = _column(batch, encoding.column)
+                    columns[encoding.column] = _column(batch, encoding.column, self._columns)
                 column, first = columns[encoding.column], next(iter(columns.values()))
                 if len(column) != len(first):
                     raise InvalidValue(-1, f"{len(column)}", f"{len(first)} values, one per row")
@@ -188,7 +193,7 @@ class Encoder:
             EncodingError: a value breaks a rule.
         """
         try:
-            values = flatten(_column(batch, column), _LONGEST_LIST, self._missing)
+            values = flatten(_column(batch, column, self._columns), _LONGEST_LIST, self._missing)
             try:
                 arrays = encoding.encode(values.values, self._missing)
             except InvalidValue as bad:
@@ -243,8 +248,11 @@ class Encoder:
         return encoder_folder.digest(self.features, self.missing_values)
 
 
-def _column(batch: Any, name: str) -> pa.Array | pa.ChunkedArray:
+def _column(batch: Any, name: str, known: Collection[str]) -> pa.Array | pa.ChunkedArray:
     """Returns a column of rows.
+
+    Args:
+        known: columns of the encoder, which are not suggested for this one.
 
     Raises:
         InvalidValue: the column is absent, or has values of several types; `index` is -1 if the
@@ -262,8 +270,11 @@ def _column(batch: Any, name: str) -> pa.Array | pa.ChunkedArray:
             f"lists, got {type(batch).__name__}"
         )
     if name not in names:
+        others = [str(other) for other in names if other not in known]
+        close = difflib.get_close_matches(name, others, n=1, cutoff=0.75)
+        hint = f"; did you mean '{close[0]}'?" if close else ""
         columns = ", ".join(map(str, names))
-        raise InvalidValue(-1, f"the columns {columns:.300}", f"a column '{name}'")
+        raise InvalidValue(-1, f"the columns {columns:.300}{hint}", f"a column '{name}'")
     values = batch[name]
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values

@@ -166,6 +166,8 @@ def _joined(
 def _is_joint_vocabulary(encoding: FeatureEncoding) -> bool:
     if not isinstance(encoding, Vocabulary) or encoding.attributes or encoding.extension:
         return False
+    if encoding.boolean_positions is not None:  # which have several spellings
+        return False
     return encoding.hotness == encoding.first_id == 1 and JointIndex.is_joinable(encoding.index)
 
 

@@ -8,13 +8,21 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
-from preproc.encoding.arrow_columns import by_distinct, integer_texts, refuse, trimmed_texts
+from preproc.encoding.arrow_columns import (
+    FEW_VALUES,
+    by_distinct,
+    integer_texts,
+    refuse,
+    trimmed_texts,
+)
 from preproc.encoding.encodings import IdEncoding, smallest_dtype
 from preproc.encoding.lists import FlatValues
 from preproc.encoding.vocabulary_lookup import TextIndex
 
+_BOOLEAN_WORDS = pa.array(["true", "1", "false", "0"])
 _KINDS = {
     "values": pa.string(),
     "counts": pa.int64(),
@@ -107,7 +115,23 @@ class Vocabulary(IdEncoding):
         keys = trimmed_texts(values)
         if self.is_integer and pa.types.is_string(values.type):
             keys = integer_texts(keys)
-        return self.index.find(keys)
+        positions = self.index.find(keys)
+        if self.boolean_positions is not None and (positions < 0).any():
+            words = pc.index_in(pc.utf8_lower(keys), _BOOLEAN_WORDS)
+            spelled = self.boolean_positions[pc.fill_null(words, -1).to_numpy()]
+            positions = np.where(positions < 0, spelled, positions)
+        return positions
+
+    @functools.cached_property
+    def boolean_positions(self) -> NDArray[np.int64] | None:
+        """Positions of true, 1, false, 0 and, last, of no such word (-1) among values that have
+        both booleans, or are one, however that is spelled; None for others."""
+        if len(self.values) > FEW_VALUES:
+            return None
+        both = pc.index_in(pa.array(["true", "false"]), pc.utf8_lower(self.values))
+        if both.null_count > (len(self.values) == 1):
+            return None
+        return np.append(np.repeat(pc.fill_null(both, -1).to_numpy(), 2), -1)
 
     def _ids(self, values: pa.Array) -> NDArray:
         positions = self.positions(values)

@@ -148,6 +148,7 @@ class HistoryOptions(MachineOptions):
         below=1 << 64,
     )
     strict: bool = flag(False, STRICT_HELP)
+    overwrite: bool = flag(False, "replace an existing --output at the end")
     on_bad_line: str = flag(
         "error",
         "malformed lines (at most 1 %) and rows without a user, item or time: stop at the first, "

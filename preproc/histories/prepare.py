@@ -48,7 +48,8 @@ def prepare(options: HistoryOptions) -> dict[str, int]:
     named = (options.amazon_dataset_path, options.users, options.items)
     read = [*filter(None, named), *options.reviews, *options.meta, *options.interactions]
     say = _Reporter()
-    with Staging(options.output_path, TOOL, DATA_SET, read=read, resumes=False) as staging:
+    output = (options.output_path, TOOL, DATA_SET, options.overwrite, read)
+    with Staging(*output, resumes=False) as staging:
         folder, scratch = staging.data, staging.temp_folder(options.temp_dir)
         name = "spark" if options.engine == "spark" else "duckdb"
         with open_engine(name, scratch, **options.engine_settings()) as engine:

@@ -15,7 +15,7 @@ from preproc.sources.file_store import FileStore, text_start
 DELIMITERS = ("\t", "|", ";", ",")
 _COMPARED_LINES = 10  # to find the delimiter
 _SAMPLE_ROWS = 1000  # to compare the first line with
-NO_HEADER = "--no_header, which calls the columns c1, c2 and so on"
+NO_HEADER = "--no_header (preproc.transcode, deployment.predict), which names columns c1, c2, ..."
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 # Names that engines give to the number of a row and of the part that it is in.
 RESERVED_NAMES = ("__part", "__row")

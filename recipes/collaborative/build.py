@@ -66,6 +66,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
             "users": shape.num_users,
             "items": shape.num_items,
             **from_flags.data_facts(train, valid),
+            **_training_rows(train),
             "parameters": model.num_parameters,
         },
         notes=(
@@ -89,6 +90,14 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         recommendation=recommendation,
         rankings=rankings,
     )
+
+
+def _training_rows(train: Any) -> dict[str, str]:
+    """Returns the fact `training_rows` of interactions, which get drawn negatives."""
+    if train is None or not train.negative_samples:
+        return {}
+    count, negatives = train.num_interactions, train.negative_samples
+    return {"training_rows": f"{count:,} (with {negatives} negatives each)"}
 
 
 def _popularity(config: Config, spec: fs.FeatureSpec) -> NDArray[np.int64] | None:

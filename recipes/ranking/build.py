@@ -61,7 +61,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         model_flags={} if build_own else {"numerical_bins": model.config.num_bins},
         facts={
             **from_flags.data_facts(train, valid),
-            "tables": len(spec.channel(fs.CATEGORICAL_CHANNEL)),
+            "tables": len(model.embedding.table_weights()),
             **facts,
             "parameters": model.num_parameters,
         },

@@ -79,7 +79,7 @@ def choose_small(
     dense = OPTIMIZERS[values["optimizer"]]
     tables = OPTIMIZERS.get(values["embedding_optimizer"], dense)  # dense: auto
     has_one_rate = dense.default_rate == tables.default_rate
-    default_rate = has_one_rate and not {"optimizer", "learning_rate"} & set(values.pinned)
+    uses_adam = has_one_rate and "optimizer" not in values.pinned
     if values["variant"] != "nvidia":
         values.set(wide=True, **({"numerical_embedding": "bins"} if has_bins else {}))
     stops = bool(values["early_stopping"]) and num_samples < _STOPPED_BELOW
@@ -88,9 +88,9 @@ def choose_small(
     values.set(learning_rate=share * dense.default_rate)
     if not has_one_rate and "learning_rate" not in values.pinned:
         values.set(embedding_learning_rate=share * tables.default_rate)
-    if default_rate and (stops or num_samples < FEW_SAMPLES):
-        # Against overfitting. A step decays weights by this times the learning rate, so that the
-        # two are chosen together.
+    has_default_rate = num_samples < FEW_SAMPLES and "learning_rate" not in values.pinned
+    if uses_adam and (stops or has_default_rate):
+        # Against overfitting. A step decays weights by this times the learning rate.
         values.set(weight_decay=2.0 * share)
     if stops:
         patience = _STOPPED_PATIENCE * values["evals_per_epoch"]
@@ -104,7 +104,7 @@ def choose_small(
     else:
         batch_size = power_of_two(1.5 * math.sqrt(num_samples), num_samples)
         values.set(batch_size=batch_size, epochs=_epochs(num_samples))
-    schedule = {"epochs", "decay_start_step", "decay_steps", "decay_power"}
+    schedule = {"decay_start_step", "decay_steps", "decay_power"}
     if stops and not schedule & set(values.pinned):
         values.set(warmup_steps=0, decay_start_step=0, decay_steps=0)
     else:

@@ -56,7 +56,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         own, flags = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
 
     def search() -> None:
-        options = parse(SearchOptions, own, "recipes.search", str(__doc__))
+        try:
+            options = parse(SearchOptions, own, "recipes.search", str(__doc__))
+        except ValueError as error:
+            if "unrecognized" not in str(error):
+                raise
+            raise ValueError(f"{error}; flags of the trainings follow after --") from None
         definition = definition_of(options.recipe)
         storage = options.storage or Path("runs/search") / f"{options.study}.db"
         storage.parent.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ from recipes.recipe import Goal
 from recipes.registry import path_of
 from recipes.search import trial_worker
 from recipes.search.flag_checks import check_flags, check_model, check_names
-from recipes.search.space import Parameter
+from recipes.search.space import CHOICE, Parameter
 from recipes.search.study import Study, Trial
 from runtime.files.disk import FileLock
 from runtime.files.outputs import output_file
@@ -55,6 +55,12 @@ class Search:
     num_trials: int
     num_workers: int
     metric: str | None = None
+
+    @property
+    def num_combinations(self) -> float:
+        """Number of different trials; infinity with a range."""
+        sizes = (len(p.values) if p.kind == CHOICE else math.inf for p in self.parameters)
+        return math.prod(sizes)
 
     @property
     def folder(self) -> Path:
@@ -163,6 +169,8 @@ def _open_study(search: Search, chosen: Config) -> Study:
     start = {p.flag: p.start(chosen.value(p.flag)) for p in search.parameters}
     if None not in start.values():
         study.start_from(start)
+    if search.num_combinations <= search.num_trials:
+        study.try_all()
     if num_done := study.num_done:
         print(f"{num_done} trials of earlier runs count")
         _write_best(search, study)
@@ -195,7 +203,8 @@ def _run_trials(search: Search, study: Study, connections: Sequence[Connection])
     trials: dict[Connection, Trial] = {}
     idle = list(connections)
     while True:
-        while idle and study.num_done + len(trials) < search.num_trials:
+        num_trials = min(search.num_trials, search.num_combinations)
+        while idle and study.num_done + len(trials) < num_trials:
             connection, trial = idle.pop(), study.start_trial()
             arguments = [argument(name, value) for name, value in trial.values.items()]
             folder = _folder_of(search, trial.number)

@@ -11,6 +11,7 @@ from config.config import flag_types
 from config.family import Definition
 
 SYNTAX = "FLAG=log:LOW..HIGH, FLAG=float:LOW..HIGH, FLAG=int:LOW..HIGH or FLAG=choice:A,B,..."
+CHOICE = "choice"
 _RANGES: dict[str, Callable[[str], float]] = {"log": float, "float": float, "int": int}
 
 
@@ -31,14 +32,14 @@ class Parameter:
 
     def suggest(self, trial: Any) -> Any:
         """Returns the value for a trial of Optuna."""
-        if self.kind == "choice":
+        if self.kind == CHOICE:
             return trial.suggest_categorical(self.flag, list(self.values))
         suggest = trial.suggest_int if self.is_integer else trial.suggest_float
         return suggest(self.flag, *self.values, log=self.kind == "log")
 
     def start(self, value: Any) -> Any:
         """Returns the value of a flag as a value of this parameter; None if it is another one."""
-        if self.kind == "choice":
+        if self.kind == CHOICE:
             text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
             return text if text in self.values else None
         is_inside = isinstance(value, int | float) and self.values[0] <= value <= self.values[1]
@@ -69,7 +70,7 @@ def _parse(text: str, definition: Definition) -> Parameter:
     kind, _, values = rest.partition(":")
     flag = name.lstrip("-").replace("-", "_")
     flag = definition.aliases.get(flag, flag)
-    if kind == "choice" and flag and values:
+    if kind == CHOICE and flag and values:
         choices = tuple(values.split("|" if "|" in values else ","))
         return Parameter(flag, kind, choices)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -85,6 +86,12 @@ class Study:
         """Makes the first trial of a new study one of these values."""
         if not self._study.get_trials(deepcopy=False):
             self._study.enqueue_trial(dict(values))
+
+    def try_all(self) -> None:
+        """Makes the next trials all combinations of choices that no trial has had."""
+        names = [parameter.flag for parameter in self._parameters]
+        for values in itertools.product(*(parameter.values for parameter in self._parameters)):
+            self._study.enqueue_trial(dict(zip(names, values, strict=True)), skip_if_exists=True)
 
     @property
     def num_done(self) -> int:

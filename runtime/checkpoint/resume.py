@@ -48,6 +48,8 @@ class Request(NamedTuple):
         output: SavedModel that is made from a checkpoint: without another folder, checkpoints are
             in a temporary one next to it.
         replaces: whether the training may follow one in `save` that has not ended.
+        data: fingerprint of the data set; None: unknown. A training that has ended resumes on
+            another one from its best checkpoint, if it kept that.
     """
 
     weights: str | None = None
@@ -56,6 +58,7 @@ class Request(NamedTuple):
     save: str | None = None
     output: str | None = None
     replaces: bool = False
+    data: str | None = None
 
     @property
     def resume_path(self) -> str | None:
@@ -135,7 +138,7 @@ def _find_on_chief(request: Request, wait_s: float) -> Start:
             f"ended ({newest.path.name}): resume it with --resume auto, or give another folder"
         )
     if newest is not None and action is Action.RESUME:
-        path = path or newest.path
+        path = path or _best_for_other_data(newest.path, request.data)
         folder.abandon_newer_than(path.resolve())
     if action is Action.SET_ASIDE:
         path, note, newest = *_set_aside(folder, path), None
@@ -151,7 +154,17 @@ def named_checkpoint(request: Request) -> Path | None:
         return None
     if request.is_optional and not _has_checkpoint(Path(request.resume)):
         return None
-    return resolve(request.resume, "--resume")
+    path = resolve(request.resume, "--resume")
+    return path if is_checkpoint(Path(request.resume)) else _best_for_other_data(path, request.data)
+
+
+def _best_for_other_data(newest: Path, data: str | None) -> Path:
+    """Returns the best checkpoint of a training if that has ended, on another data set, else the
+    newest one."""
+    if data is None or not _is_finished(newest):
+        return newest
+    has_other_data = describe(newest).description.get("feature_spec") != data
+    return resolve(best_of(newest.parent)) if has_other_data else newest
 
 
 def _has_checkpoint(path: Path) -> bool:

@@ -35,7 +35,9 @@ def absent(path: str | os.PathLike[str], kind: str = "") -> str:
     kind = kind or ("file" if "." in name else "file or folder")
     problem = f"the {kind} does not exist" if is_file else f"the folder {missing} does not exist"
     if close := difflib.get_close_matches(name, names, n=1, cutoff=0.6):
-        similar = os.path.join(folder, *close) + path[len(missing) :]
+        similar = os.path.join(folder, *close)
+        whole = similar + path[len(missing) :]
+        similar = whole if os.path.lexists(whole) else similar
         return f"{path}: {problem}; did you mean '{similar}'?"
     return f"{path}: {problem}; {_content(folder, names)}"
 

@@ -203,10 +203,11 @@ def _checks(data_set: str) -> Iterator[str]:
     except (ValueError, OSError) as error:
         yield f"<p>{escape(str(error))}</p>"
         return
-    rows = [[f.level, f.check, ", ".join(f.columns), f.seen, f.why, f.remedy] for f in findings]
-    cells = [[*map(escape, row)] for row in rows]
-    header = ["level", "check", "columns", "finding", "reason", "remedy"]
-    yield _table(header, cells) if cells else "<p>All checks passed.</p>"
+    for f in findings:
+        text = f"{f.level}, {f.check}: {f.seen} ({f.why}). {f.remedy}"
+        yield f"<p>{escape(text)}</p>"
+    if not findings:
+        yield "<p>All checks passed.</p>"
 
 
 def _run(

@@ -51,7 +51,7 @@ def test_values():
         ("a --to b --order x", "--order: expected one of rows, random, got x"),
         (
             "a --to b --seed 3",
-            "--seed is only read with --order random: leave --seed out otherwise",
+            "--seed is only read with --order random: leave it out otherwise",
         ),
         ("a --to b --order random --seed=-1", "--seed: expected at least 0, got -1"),
         (

@@ -221,7 +221,7 @@ def test_pinned_flags(recipe, num_samples):
 
 
 def test_few_samples_with_early_stopping():
-    """The rate is constant, and the best number of epochs is found; other rates have no decay."""
+    """The rate is constant, also with fewer epochs, and weights decay with any rate of Adam."""
     flat = stopped("dlrm", 8_000).flat()
     expected = {
         "batch_size": 256,
@@ -249,6 +249,8 @@ def test_few_samples_with_early_stopping():
     assert stopped("dlrm", 8_000, "--early_stopping=3").evaluation.early_stopping == 3
     flat = stopped("dlrm", 8_000, "--optimizer=adagrad").flat()
     assert (flat["embedding_optimizer"], flat["weight_decay"]) == ("auto", 0)
+    flat = stopped("dlrm", 8_000, "--epochs=2", "--learning_rate=0.01").flat()
+    assert (flat["decay_steps"], flat["warmup_steps"], flat["weight_decay"]) == (0, 0, 2)
     flat = stopped("dlrm", 8_000, "--epochs=2", "--decay_steps=10").flat()
     assert (flat["decay_start_step"], flat["decay_steps"]) == (2 * 32 - 10, 10)
     for config in (stopped("dlrm", 100_000), stopped("dlrm", 8_000, "--nokeep_best")):
@@ -314,7 +316,7 @@ def test_metric_of_group_losses():
 
 def test_schedule_of_held_out_samples():
     """Steps are those of the samples that are trained on: 7,200 of 8,000."""
-    config = parsed("dlrm", "--batch_size=100", "--epochs=1")
+    config = parsed("dlrm", "--batch_size=100", "--epochs=1", "--decay_power=1")
 
     def steps(config):
         config = presets.apply(

@@ -55,6 +55,21 @@ def trained(rows, tmp_path_factory):
     return models
 
 
+def test_data_of_other_ids(rows, tmp_path, capsys):
+    """Data sets of equal sizes whose encoders differ: their ids are other users and items."""
+    checkpoint = f"--checkpoint_dir={tmp_path / 'model'}"
+    for name, code in (("own", 0), ("other", 2)):
+        data = shutil.copytree(rows, tmp_path / name)
+        spec = yaml.safe_load((data / "feature_spec.yaml").read_text())
+        spec["metadata"] = {**spec.get("metadata", {}), "encoder": name}
+        (data / "feature_spec.yaml").write_text(yaml.safe_dump(spec))
+        if name == "own":
+            run(data, tmp_path / "run", *TINY, checkpoint)
+        restore = ("--mode=eval", f"--restore_checkpoint_path={tmp_path / 'model'}")
+        run(data, tmp_path / "eval", *restore, code=code)
+    assert f"{tmp_path / 'other'}, whose ids are other values" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_train_and_test(model, rows, trained, tmp_path):
     folder, summary, _ = trained[model]

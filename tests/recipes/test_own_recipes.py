@@ -6,16 +6,19 @@ import importlib
 import json
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from distributed_embeddings.collectives import World
 from embedding_testing.fake_world import run_threads
 
 import main
 import recipes
 from config.flag import Rules
+from dataloading.pipeline.batch import Inputs
 from dataloading.spec.feature_spec import FeatureSpec
 from deployment.client.evaluation_requests import labelled_requests
 from deployment.deploy import __main__ as deploy
@@ -89,6 +92,7 @@ def test_served_scores(trained, tmp_path, capsys):
 
 def test_evaluation_and_baseline(trained, tmp_path, capsys):
     auc = restored(trained, tmp_path, "eval")["auc"]
+    assert "tables 10 " in capsys.readouterr().out  # two for each feature
     flags = ["--dataset_path", trained[0], "--checkpoint_path", trained[1], "--recipe", OWN]
     assert baseline.main([*map(str, flags), "--output", str(tmp_path / "baseline")]) == 0
     rows = json.loads((tmp_path / "baseline/baseline.json").read_text())
@@ -172,6 +176,48 @@ def test_metric_on_ranks(size):
     expected = ndcg_of_users(users[real], labels[real], logits[real])
     for result in run_threads(size, run):
         assert result == {"user_ndcg@5": pytest.approx(expected, abs=1e-14)}
+
+
+def test_metric_over_all_samples():
+    """The group of the page makes all samples of the ranks one group."""
+    program = re.findall(
+        r"^```python\n(    .*?)^```", (PAGES / "add_a_metric.md").read_text(), re.M | re.S
+    )
+    functions = {"tf": tf}
+    exec(textwrap.dedent(program[0]), functions)
+
+    class Recall(recipes.Metric):
+        names = ("recall",)
+        group_of = functions["group_of"]
+
+        def sums(self, groups, labels, logits):
+            best = np.argsort(-logits)[: len(logits) // 10]
+            return {"recall": (labels[best].sum(), labels.sum())}
+
+    logits, labels = np.arange(100.0), np.arange(100) % 3 == 0
+
+    def run(world):
+        metric, own = Recall(), slice(world.rank * 50, world.rank * 50 + 50)
+        metric.start(world)
+        groups = metric.group_of(Inputs(tf.zeros([50, 0]), ()))
+        metric.add(groups, labels[own], logits[own], np.ones(50))
+        return metric.result()
+
+    assert run_threads(2, run) == [{"recall": pytest.approx(labels[90:].sum() / labels.sum())}] * 2
+
+
+def test_metric_without_a_value():
+    class Broken(recipes.Metric):
+        names = ("recall", "precision")
+
+        def sums(self, groups, labels, logits):
+            return {"recal": (1.0, 1.0)}
+
+    metric = Broken()
+    metric.start(World())
+    metric.add(None, [1.0], [0.5], [1.0])
+    with pytest.raises(ValueError, match=r"Broken.sums: expected .* recall, precision .* recal"):
+        metric.result()
 
 
 def test_metric_of_a_training(rows, tmp_path):

@@ -275,7 +275,7 @@ def test_checkpoint_of_another_model(rows, trained, tmp_path, capsys):
     assert "--model_type din differs from the checkpoint's sim" in capsys.readouterr().err
     flags = ("--dataset_type=synthetic", "--mode=eval", f"--restore_checkpoint_path={trained[0]}")
     assert in_process(tmp_path, *flags)[0] == entry.USER_ERROR
-    assert "is of the recipe sim, not dlrm: start sim" in capsys.readouterr().err
+    assert "is of the recipe sim, not dlrm: pass main.py --model sim" in capsys.readouterr().err
 
 
 def test_negative_histories(rows, tmp_path, capsys):

@@ -116,6 +116,11 @@ PATHS = [
         "did you mean 'input/raw/orders.csv'?", then(*table("input/raw/orders.csv")),
     ),
     Remedy(
+        "a path of which only the folder is nearly right", written("input/orders.csv", ROWS),
+        table("inputs/old/orders.csv"), "the folder inputs does not exist",
+        "did you mean 'input'?", then(*table("input/orders.csv")),
+    ),
+    Remedy(
         "a pattern without a match", written("day-1.csv", ROWS), table("part-*.csv"),
         "no file has a name of this pattern", " has day-1.csv", then(*table("day-*.csv")),
     ),

@@ -103,6 +103,12 @@ PREPARATIONS = [
              *COLUMNS[:2], "--time_column=when"),
     ),
     Remedy(
+        "reviews elsewhere", reviews, ("amazon_books", "--input=.", "--output=data"),
+        "(--input) . holds no reviews_*.json", "leave it out, and name the files with --reviews",
+        then("amazon_books", "--output=data", "--reviews=alone/reviews_Books.json",
+             "--meta=logs/meta_Books.json"),
+    ),
+    Remedy(
         "no metadata of the items", reviews,
         ("amazon_books", "--amazon_dataset_path=alone", "--output=data"),
         "holds no meta_*.json", "put all items in one category with --no_metadata",

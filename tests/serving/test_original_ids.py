@@ -10,6 +10,7 @@ import pytest
 
 from dataloading.histories.dataset import blocks
 from dataloading.spec.feature_spec import FeatureSpec
+from deployment.client import __main__ as client
 from deployment.serve.server import running
 from deployment.serve.serving_environment import ENVIRONMENT
 from preproc.encoding.encoder import Encoder
@@ -114,6 +115,18 @@ def test_recommendations(originals, models, tmp_path, name, rows):
     status, error = asked(originals, f"{name}_top", columns | others)
     assert status == 400 and "row 7 " in error and "got 'new'" in error
     assert outputs_of(originals, f"{name}_top", columns)["items"].shape == answer["items"].shape
+
+
+def test_users_of_a_file(originals, models, tmp_path, capsys):
+    """Columns of a file that are options of a recommendation may be absent."""
+    users = ratings(models["ncf"])["person"][:3]
+    file = tmp_path / "users.csv"
+    file.write_text("\n".join(["person", *map(str, users[:, 0])]))
+    flags = (f"--url=127.0.0.1:{originals.grpc}", "--model=ncf_top", f"--rows={file}")
+    assert client.main(list(flags)) == 0
+    _, *lines = csv.reader(capsys.readouterr().out.splitlines())
+    items = outputs_of(originals, "ncf_top", {"person": users})["items"]
+    assert [line[2] for line in lines] == items.astype(str).ravel().tolist()
 
 
 def test_encoded_request(originals, models):

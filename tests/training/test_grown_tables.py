@@ -100,7 +100,7 @@ def test_ids_of_other_values(tmp_path, capsys):
         flags += ("--mode=eval", "--eval_mapping=validation")
         code, _ = in_process(tmp_path / "run", *flags)
         assert code == 2 * is_refused
-        message = f"of its training, {days[0]}, one that"
+        message = f"of its training, {days[0]}, or one"
         message_of_got = f"continues its ids, got {days[2]}, whose ids are other values"
         printed = "".join(capsys.readouterr())
         assert (message in printed) == (message_of_got in printed) == is_refused
@@ -142,6 +142,32 @@ def test_second_start_on_grown_data(shop, tmp_path):
     assert code == 0 and summary["steps"] == 6
     for name, array in arrays_of(tmp_path / "cut/m").items():
         np.testing.assert_array_equal(array, whole[name], err_msg=name)
+
+
+def test_start_on_grown_data(shop, tmp_path, capsys):
+    """A training that kept the best weights continues with those, which are evaluated on the new
+    data and may stay the best."""
+    flags = (f"--dataset_path={shop / 'days'}", *TINY, *ADAGRAD, "--keep_best", "--epochs=6")
+    saved = f"--save_checkpoint_path={tmp_path / 'm'}"
+    code, summary = in_process(tmp_path / "run", *flags, saved, "--learning_rate=3")
+    best = re.search(r"best validation \w+ \S+ at step (\d+): checkpoint", capsys.readouterr().out)
+    assert code == 0 and int(best[1]) < summary["steps"] == 18
+    expected = arrays_of(tmp_path / "m/best")
+    grown = tmp_path / "grown"
+    text, grow = orders([7, 8, 20, 21, 22], [0, 1, 9]), (f"--vocabulary={shop / 'days'}", "--grow")
+    split = ("--split=0.6,0.4,0", "--date=2026-11-06", "--allow_mostly_new")
+    encode(tmp_path, "grown", text, *grow, *split)
+    flags = (f"--dataset_path={grown}", "--resume=auto", "--epochs=1")
+    code, summary = in_process(tmp_path / "run2", *flags, saved, "--learning_rate=100")
+    output = capsys.readouterr().out
+    assert code == 0 and f"at step {best[1]} of" in output
+    start, _ = re.findall(r"step (\d+)/\d+  validation auc", output)
+    assert start == best[1]
+    assert f"auc {summary['best_auc']:.5f} at step {start}: checkpoint" in output
+    assert summary["auc"] < summary["best_auc"]
+    kept = arrays_of(tmp_path / "m/best")
+    for name, array in expected.items():
+        np.testing.assert_array_equal(kept[name][: len(array)], array, err_msg=name)
 
 
 def test_refused_tables(shop, tmp_path, capsys):

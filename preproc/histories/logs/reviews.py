@@ -22,6 +22,7 @@ from preproc.sources.column_chunk import SourceChunk
 from runtime.files.paths import absent
 
 _CATEGORY = "item_0"
+_OTHERS = "leave it out, and name the files with --reviews and --meta"
 
 
 def read_reviews(options: HistoryOptions, engine: Engine, scratch: Path) -> EventLog:
@@ -31,7 +32,7 @@ def read_reviews(options: HistoryOptions, engine: Engine, scratch: Path) -> Even
         ValueError: files are missing, or a line is bad and may not be skipped.
     """
     folder, meta = options.amazon_dataset_path, options.meta
-    files = options.reviews or find_files(folder, "reviews_", "name the files with --reviews")
+    files = options.reviews or find_files(folder, "reviews_", _OTHERS)
     if not meta and not options.no_metadata:
         remedy = "name the files with --meta, or put all items in one category with --no_metadata"
         meta = find_files(folder, "meta_", remedy)
@@ -107,7 +108,8 @@ def find_files(folder: Path, start: str, remedy: str = "") -> tuple[Path, ...]:
             )
     if not files:
         raise ValueError(
-            f"--amazon_dataset_path {folder} holds no {start}*.json or {start}*.json.gz; {remedy}"
+            f"--amazon_dataset_path (--input) {folder} holds no {start}*.json or {start}*.json.gz; "
+            f"{remedy}"
         )
     names = ", ".join(path.name for path in files)
     print(f"{start}*.json of {folder}: {names}", file=sys.stderr, flush=True)

@@ -240,7 +240,7 @@ def test_fingerprint_of_the_content():
 
 @pytest.mark.parametrize(
     ("name", "suggested"),
-    [("BOUGHT", "Bought"), ("bougt", "Bought"), ("target", ""), ("purchase", "")],
+    [("BOUGHT", "Bought"), ("bougt", "Bought"), ("target", ""), ("bought_date", "")],
 )
 def test_suggestions(name, suggested):
     expected = f"; did you mean '{suggested}'?" if suggested else ""

@@ -44,7 +44,7 @@ def log(tmp_path):
         ([*AMAZON, "--user_column", "u"], "--user_column is only read with"),
         ([*CSV, "--no_metadata"], "--no_metadata is only read with"),
         ([*AMAZON, "--delimiter", ","], "--delimiter is only read with"),
-        ([*AMAZON, "--reviews", "x", "--meta", "y"], "--amazon_dataset_path is only read without"),
+        ([*AMAZON, "--reviews=x", "--meta=y"], r"\(--input\) is only read without --reviews"),
     ],
 )
 def test_wrong_flags(flags, message):

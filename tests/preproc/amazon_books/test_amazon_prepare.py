@@ -129,7 +129,8 @@ def test_numbers_of_threads(tmp_path):
     raw = write_raw(tmp_path / "raw", events, categories)
     flags = ["--amazon_dataset_path", raw, "--min_events", 3, "--max_history", 6]
     changes = [["--threads", 1], ["--threads", 3], ["--seed", 1]]
-    result = [run(tmp_path / f"{i}", *flags, *more) for i, more in enumerate(changes)]
+    output, overwrite = tmp_path / "out", ["--overwrite"]
+    result = [run(output, *flags, *more, *overwrite) for more in changes]
     assert result[0] == result[1] != result[2]
     positives = [[row[:5] for row in rows["train"] if row[0]] for rows in result]
     assert positives[0] == positives[2]

@@ -56,6 +56,24 @@ def test_identity():
         assert error.value.index == 1
 
 
+@pytest.mark.parametrize("values", [["True", "False"], ["false", "TRUE", "new"], ["true"]])
+def test_spellings_of_booleans(values):
+    """Booleans of JSON, Arrow and pandas are those of a CSV file, however that spells them."""
+    encoding = vocabulary(values)
+    spelled = [text.lower() for text in values]
+    for value, text in ((True, "true"), (False, "false")):
+        expected = spelled.index(text) + 1 if text in spelled else 0
+        texts = [text, text.upper(), text.capitalize(), "1" if value else "0"]
+        assert ids(encoding, texts) == [expected] * 4
+        assert ids(encoding, [value]) == ids(encoding, [int(value)]) == [expected]
+    assert ids(encoding, ["yes", None]) == [0, 0]
+
+
+def test_texts_that_are_no_booleans():
+    assert ids(vocabulary(["True", "1"]), ["true", "1", "0"]) == [0, 2, 0]
+    assert ids(vocabulary(["Truth", "0"]), ["true", "false"]) == [0, 0]
+
+
 def test_dtype():
     assert Identity(name="x", column="x", cardinality=128).dtype == "int8"
     assert Identity(name="x", column="x", cardinality=129).dtype == "int16"

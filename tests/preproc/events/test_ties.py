@@ -54,8 +54,8 @@ def test_ties_by_hand(tmp_path):
     ("key", "words"),
     [
         (None, ""),
-        (lambda item: item, "100% of 350 pairs of them have their items in ascending order"),
-        (lambda item: -item, "100% of 350 pairs of them have their items in descending order"),
+        (lambda item: item, "100% of 350 pairs have their items in ascending order"),
+        (lambda item: -item, "100% of 350 pairs have their items in descending order"),
         (lambda item: item * 7 % 23, "their items in the same order everywhere"),
     ],
     ids=["drawn", "ascending", "descending", "by a property"],
@@ -67,6 +67,8 @@ def test_orders(tmp_path, request, name, key, words):
     rows, tied = ordered(tmp_path, events, 5, name)
     assert words in tied.of_items
     assert bool(tied.of_items) == bool(words)
+    assert ("by item, not by time" in tied.finding().seen) == bool(words)
+    assert ":" not in tied.finding().seen
     place = [hashed_row(row, 5) if words else row for row in range(len(events))]
     expected = sorted(range(len(events)), key=lambda row: (events[row][0], place[row]))
     assert [(row["user"], row["item"], row["time"]) for row in rows] == [

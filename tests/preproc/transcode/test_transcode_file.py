@@ -160,9 +160,9 @@ def test_more_rows_without_a_feature_spec(data_set, tmp_path, capsys):
     for name in ("city", "tags", "ids", "price", "user_id"):
         assert stored(tmp_path / "out", name, "test") == stored(data_set / "out", name)[:5]
     assert not (tmp_path / "out/test/label.bin").exists()
-    pq.write_table(table.rename_columns(["user", *names[1:]]), tmp_path / "new.parquet")
+    pq.write_table(table.rename_columns(["userid", *names[1:]]), tmp_path / "new.parquet")
     assert run(tmp_path / "new.parquet", known, output=tmp_path / "b") == 2
-    assert re.search("'user_id' is missing, .*did you mean 'user'", capsys.readouterr().err)
+    assert re.search("'user_id' is missing, .*did you mean 'userid'", capsys.readouterr().err)
 
 
 def decimals(*texts, scale=0):

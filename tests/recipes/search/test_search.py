@@ -1,6 +1,8 @@
 """`python -m recipes.search`: refused command lines, workers, a kill and its resume."""
 
+import dataclasses
 import json
+import math
 import os
 import re
 import shutil
@@ -16,11 +18,13 @@ import pytest
 import dlrm
 from dataloading.synthetic.dataset import write_dataset
 from dataloading.synthetic.rows import synthetic_spec
+from recipes.recipe import Goal
 from recipes.registry import DLRM
 from recipes.search import __main__ as command
 from recipes.search import trial_worker
 from recipes.search.search import Search, check
 from recipes.search.space import parse_parameters
+from recipes.search.study import Study
 from tests.recipes.test_entry_scripts import in_process
 
 REASON = "needs the package optuna, which is optional (pip install optuna)"
@@ -55,6 +59,7 @@ def arguments(folder, *flags, rate="log:1e-3..1e-1"):
         ("-- --run_dir=x", "--run_dir is of a single run.*--flagfile .*clicks.flags"),
         ("-- --learning_rate=1", "--param learning_rate: "),
         ("-- --eval_mapping=train", "expected a split 'validation' .* got 'train'"),
+        ("--metric=auc", "unrecognized arguments: --metric=auc .*trainings follow after --"),
         ("-- --no_such_flag=1", "Unknown command line flag 'no_such_flag'"),
         ("--param=weight_decay=float:-1..1", "--weight_decay: expected"),
         ("--param=mode=choice:train,eval", "--param mode: "),
@@ -100,6 +105,28 @@ def test_values_of_two_parameters(data, tmp_path):
         num_workers=1,
     )
     assert check(search)[0].model.embedding_dim == "128"
+
+
+def test_all_combinations(tmp_path):
+    """Trials that suffice for all combinations of choices try each once."""
+    space = parse_parameters(("embedding_dim=choice:8,16", "wide=choice:true,false"), DLRM)
+    search = Search(
+        definition=DLRM, arguments=(), parameters=space, study="all",
+        storage=tmp_path / "study.db", num_trials=50, num_workers=1,
+    )  # fmt: skip
+    assert search.num_combinations == 4
+    study = Study("all", search.storage, space, {}, Goal(), {})
+    study.start_from({"embedding_dim": "16", "wide": "true"})
+    study.try_all()
+    tried = []
+    for _ in range(4):
+        trial = study.start_trial()
+        trial.evaluated(0.5)
+        study.complete(trial, "")
+        tried.append(tuple(trial.values.values()))
+    assert tried[0] == ("16", "true") and len({*tried}) == 4
+    ranged = parse_parameters(("embedding_dim=choice:8,16", "learning_rate=log:1e-4..1"), DLRM)
+    assert dataclasses.replace(search, parameters=ranged).num_combinations == math.inf
 
 
 def test_messages_of_a_worker(data, tmp_path):
