@@ -18,21 +18,21 @@ _EARLIER_RANKING_MODEL = {
     "numerical_embedding": "none",
     "numerical_bins": 0,
     "wide": False,
-    "members": 1,
     "variant": "nvidia",
 }
 # The same of the sequential models.
 _EARLIER_SEQUENTIAL_MODEL = {"history_product": False}
 
 # Flags of earlier versions, which have no counterpart.
-_REMOVED = {"embedding_backend", "elastic"}
+_REMOVED = {"embedding_backend", "elastic", "members"}
 # Flags that have another name now.
 _RENAMED = {"gauc_column": "group_column"}
 
 
 def model_flags(description: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the flags of the model's shape that a checkpoint's description stores."""
-    remembered = description["model_flags"]
+    flags = description["model_flags"]
+    remembered = {name: value for name, value in flags.items() if name not in _REMOVED}
     if "interaction" in remembered:
         remembered = _EARLIER_RANKING_MODEL | remembered
     if "gsu" in remembered:

@@ -15,7 +15,7 @@ from preproc.transcode import __main__ as transcode
 from tests.deployment.trained import BOTTOM, DCNV2, DLRM, TrainedFixture, train
 
 # All optional parts of a ranking model.
-PARTS = ("--numerical_embedding=bins", "--wide", "--members=3", "--dropout_rate=0.1")
+PARTS = ("--numerical_embedding=bins", "--wide", "--dropout_rate=0.1")
 RECIPES = {"dlrm": (dlrm, (*DLRM, BOTTOM)), "dcnv2": (dcnv2, (*DCNV2, *PARTS))}
 # Vocabularies of texts, of whole numbers and of booleans, hash buckets, bins, and numbers.
 ENCODING = (

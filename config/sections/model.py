@@ -62,11 +62,6 @@ class ModelConfig:
         False,
         "add a linear term of all features to the logit; each embedding table has one more column",
     )
-    members: int = _ranking(at_least=1).flag(
-        1,
-        "members of an ensemble that share the hidden layers of the top MLP; the score is the mean "
-        "of theirs, and a step takes up to that many times as long",
-    )
     variant: str = Rules(part="clicks", choices=("paper", "nvidia")).flag(
         "paper",
         "formulas of the model; paper: after the papers, with the exceptions that "

@@ -15,7 +15,6 @@ from nn.layers.cross import CrossNetwork
 from nn.layers.dropout import DropoutPlace
 from nn.layers.fully_connected import MLP
 from nn.layers.interaction import DotInteraction
-from nn.layers.members import MemberMLP, mean_member
 from nn.layers.piecewise_linear import PiecewiseLinear
 from runtime.checkpoint import VariableWeight, Weight
 
@@ -76,12 +75,7 @@ class CTRModel(StatefulDropoutModel):
             self.interaction = DotInteraction(config.interaction, dtype=options.dtype)
         if config.dropout_rate:
             common["dropout"] = config.dropout_rate, derive_seed(options.seed, "dropout", 0)
-        if config.num_members > 1:
-            self.top_mlp = MemberMLP(
-                config.top_mlp_dims, config.num_members, name="top_mlp", **common
-            )
-        else:
-            self.top_mlp = MLP(config.top_mlp_dims, name="top_mlp", linear_output=True, **common)
+        self.top_mlp = MLP(config.top_mlp_dims, name="top_mlp", linear_output=True, **common)
         self._make_weights()
 
     def _add_numerical_layers(self, edges, common: dict[str, Any]) -> None:
@@ -130,11 +124,11 @@ class CTRModel(StatefulDropoutModel):
                 tensor per categorical feature, or, where samples differ in their number of ids, a
                 pair (values [sum of lengths], row splits int32 [batch + 1]); with
                 `model_parallel_input` those of this rank's lookups and all ranks' samples).
-            training: Whether to return the logits of all members, with dropout.
+            training: Whether to drop units.
             weights: Those of the samples in training, [batch, 1], see `first_sample`.
 
         Returns:
-            Logits of a click, [batch, 1] float32; in training [batch, num_members].
+            Logits of a click, [batch, 1] float32.
         """
         numerical, ids = inputs
         embeddings = None
@@ -149,26 +143,25 @@ class CTRModel(StatefulDropoutModel):
         place = None
         if training and self.config.dropout_rate:
             place = self.next_place(tf.shape(numerical)[0], weights)
-        logits = self._member_logits(numerical, embeddings, place)
-        return logits if training else mean_member(logits)
+        return self.logits(numerical, embeddings, place)
 
-    def logits(self, numerical: tf.Tensor, embeddings: tf.Tensor | None) -> tf.Tensor:
+    def logits(
+        self,
+        numerical: tf.Tensor,
+        embeddings: tf.Tensor | None,
+        place: DropoutPlace | None = None,
+    ) -> tf.Tensor:
         """Scores samples whose ids were looked up before.
 
         Args:
             numerical: [batch, num_numerical] float.
             embeddings: [batch, sum of the tables' columns] in the compute dtype; None in a model
                 without tables.
+            place: That of `Dropout`; None: nothing is dropped.
 
         Returns:
             Logits of a click, [batch, 1] float32.
         """
-        return mean_member(self._member_logits(numerical, embeddings, place=None))
-
-    def _member_logits(
-        self, numerical: tf.Tensor, embeddings: tf.Tensor | None, place: DropoutPlace | None
-    ) -> tf.Tensor:
-        """Returns logits [batch, num_members] float32; `place` is that of dropout, or None."""
         vectors, linear = self._vectors(numerical, embeddings)
         bottom = None
         if self.bottom_mlp is not None:

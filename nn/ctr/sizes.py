@@ -34,7 +34,6 @@ class CTRConfig:
             the features stay numbers.
         is_wide: whether the logit has a linear term of all features. Each table has one more column
             for it, the last one.
-        num_members: members of the ensemble that share the hidden layers of the top MLP.
         dropout_rate: share of the hidden units of the top MLP that a training step leaves out, in
             [0, 1).
         variant: "paper", or "nvidia": dot products without numerical features have no trained
@@ -55,7 +54,6 @@ class CTRConfig:
     cross_layer_projection_dim: int = 512
     num_bins: int = 0
     is_wide: bool = False
-    num_members: int = 1
     dropout_rate: float = 0.0
     variant: str = "paper"
 
@@ -133,14 +131,13 @@ class CTRConfig:
 
     @property
     def mlp_layers(self) -> list[DenseLayer]:
-        """Layers of the bottom and of the top MLP, without the output layers of members."""
+        """Layers of the bottom and of the top MLP."""
         bottom = (self.num_numerical, *self.bottom_mlp_dims) if self.has_bottom_mlp else ()
         layers = [DenseLayer(n, m) for n, m in itertools.pairwise(bottom)]
         if layers:
             layers[0] = layers[0]._replace(is_first=True)
         top = (self.width, *self.top_mlp_dims)
-        layers += [DenseLayer(n, m) for n, m in itertools.pairwise(top)]
-        return layers[:-1] if self.num_members > 1 else layers
+        return layers + [DenseLayer(n, m) for n, m in itertools.pairwise(top)]
 
     @property
     def cross_layers(self) -> list[DenseLayer]:
@@ -161,9 +158,6 @@ class CTRConfig:
             weights += self.num_numerical
         if self.has_constant:
             weights += self.embedding_dims[0]
-        if self.num_members > 1:
-            last = (self.width, *self.top_mlp_dims)[-2]
-            weights += self.num_members * (self.width + last + 1)
         return weights
 
     def dense_step_bytes(self, batch_size: float) -> float:
@@ -171,15 +165,13 @@ class CTRConfig:
 
         A dense weight has a gradient and at most two numbers of optimizer state. A cross layer
         keeps its output and a product of the same width for the backward pass, a number with bins
-        its encoding and its vector, a member its input and its hidden units. All are float32.
+        its encoding and its vector. All are float32.
         """
         activations = 0
         if self.interaction == "cross":
             activations += 2 * self.num_cross_layers * sum(self.vector_dims)
         if self.num_bins:
             activations += 2 * self.num_numerical * (self.num_bins + self.number_dim)
-        if self.num_members > 1:
-            activations += 2 * self.num_members * (self.width + sum(self.top_mlp_dims))
         return 4 * (4 * self.num_dense_weights + activations * batch_size)
 
 

@@ -140,15 +140,13 @@ class MLP(keras.layers.Layer):
                 for i in range(len(dims) - linear_output)
             ]
 
-    def call(
-        self, x: tf.Tensor, place: DropoutPlace | None = None, num_blocks: int = 1
-    ) -> tf.Tensor:
+    def call(self, x: tf.Tensor, place: DropoutPlace | None = None) -> tf.Tensor:
         """Maps [batch, n] to [batch, dims[-1]] in the compute dtype.
 
-        `place` and `num_blocks` are those of `Dropout`; without a place nothing is dropped.
+        `place` is that of `Dropout`; without one nothing is dropped.
         """
         for i, layer in enumerate(self.stack):
             x = layer(x)
             if place is not None and i < len(self.dropouts):
-                x = self.dropouts[i](x, place, num_blocks)
+                x = self.dropouts[i](x, place)
         return x

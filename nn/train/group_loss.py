@@ -21,10 +21,8 @@ class GroupLoss:
     after Cao et al., "Learning to Rank: From Pairwise Approach to Listwise Approach", 2007, and
     Rendle et al., "BPR: Bayesian Personalized Ranking from Implicit Feedback", 2009.
 
-    A model of several members, [batch, members] logits, has the mean of their losses. Each rank
-    receives labels, logits and groups of the global batch, 20 bytes per sample (and 4 per further
-    member), and computes the same loss, of which it differentiates its own logits: N ranks train as
-    one does.
+    Each rank receives labels, logits and groups of the global batch, 20 bytes per sample, and
+    computes the same loss, of which it differentiates its own logits: N ranks train as one does.
     Memory of the pairwise loss: some 50 bytes per pair, of which a group of n samples has up to
     n^2 / 4.
 
@@ -50,7 +48,7 @@ class GroupLoss:
         logits = model(batch.inputs, training=True, weights=batch.weights)
         groups = tf.cast(tf.reshape(self._group_of(batch.inputs), [-1, 1]), tf.int64)
         labels, counts = batch.labels, (batch.weights > 0) & (groups >= self._first_id)
-        size, num_members = self._world.size, tf.shape(logits)[1]
+        size = self._world.size
         if size > 1:
             groups = self._world.all_gather(groups, "loss.groups")
             own = tf.concat([labels, tf.cast(counts, tf.float32), logits], axis=1)
@@ -59,10 +57,6 @@ class GroupLoss:
             after = first + tf.shape(logits)[0]
             logits = tf.concat([values[:first, 2:], logits, values[after:, 2:]], axis=0)
             labels, counts = values[:, :1], values[:, 1:2] > 0
-        # The groups of each member of the model are groups of their own.
-        member = tf.range(tf.cast(num_members, tf.int64))
-        groups = groups * tf.cast(num_members, tf.int64) + member
-        labels, counts = (tf.repeat(column, num_members, axis=1) for column in (labels, counts))
         groups, labels, logits, counts = (
             tf.reshape(column, [-1]) for column in (groups, labels, logits, counts)
         )

@@ -13,11 +13,9 @@ def binary_cross_entropy(labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tenso
 
     Args:
         labels: [batch, 1] float32, 0 or 1.
-        logits: [batch, members] float32; the loss is the mean over members.
+        logits: [batch, 1] float32.
         weights: [batch, 1] float32, 1 on average over the ranks; 0 leaves a sample out.
     """
-    if logits.shape[1] not in (1, None):
-        labels = tf.broadcast_to(labels, tf.shape(logits))
     losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
     return tf.reduce_mean(weights * losses)
 

@@ -63,7 +63,7 @@ RANKING = Family(
     model_flags=(
         *("interaction", "embedding_dim", "bottom_mlp_dims", "top_mlp_dims"),
         *("num_cross_layers", "cross_layer_projection_dim"),
-        *("numerical_embedding", "numerical_bins", "wide", "members", "variant"),
+        *("numerical_embedding", "numerical_bins", "wide", "variant"),
     ),
     parts=frozenset({"ranking", "clicks"}),
     expand=_expand,

@@ -62,7 +62,6 @@ def model_config(config: Config, spec: fs.FeatureSpec, interaction: str | None =
         cross_layer_projection_dim=config.model.cross_layer_projection_dim,
         num_bins=count_bins(config, spec),
         is_wide=config.model.wide,
-        num_members=config.model.members,
         dropout_rate=max(0.0, config.model.dropout_rate),
         variant=config.model.variant,
     )

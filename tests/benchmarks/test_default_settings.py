@@ -112,9 +112,9 @@ def test_kept_results(commands, tmp_path):
     for _ in range(2):
         simple = measure_simple(shop, 0, work)
         ours = measure_model(shop, 0, "dlrm", (), work)
-        members = measure_model(shop, 0, "dlrm", ("--members", "4"), work)
+        other = measure_model(shop, 0, "dlrm", ("--dropout_rate", "0.4"), work)
     assert set(simple) == set(cells.SIMPLE) and simple["LightGBM"].auc == 0.7
-    assert ours.auc == members.auc == 0.8 and ours.rows == 8
+    assert ours.auc == other.auc == 0.8 and ours.rows == 8
     programs = [words[1] if words[0] == "-m" else words[0] for words in commands]
     assert programs == ["preproc.transcode", "recipes.baseline", *["dlrm.py"] * 4]
     train = commands[2]
@@ -122,7 +122,7 @@ def test_kept_results(commands, tmp_path):
     assert {word for word in train if word.startswith("--")} == {
         *("--dataset_path", "--seed", "--run_dir", "--save_checkpoint_path"),
     }
-    assert commands[4][3:5] == ["--members", "4"]
+    assert commands[4][3:5] == ["--dropout_rate", "0.4"]
 
 
 def test_page(commands, tmp_path, monkeypatch):

@@ -237,7 +237,6 @@ def test_few_samples_with_early_stopping():
         "decay_steps": 0,
         "numerical_embedding": "bins",
         "wide": True,
-        "members": 1,
     }
     assert {name: flat[name] for name in expected} == expected
     assert stopped("dlrm", 100).run.batch_size == 64

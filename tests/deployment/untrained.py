@@ -27,7 +27,7 @@ ITEMS, CATEGORIES, LENGTH = 30, 4, 7
 
 COMMAND_LINE = ["prog", "--dataset_path=nowhere"]
 
-PARTS = {"num_bins": 3, "is_wide": True, "num_members": 3, "dropout_rate": 0.5}
+PARTS = {"num_bins": 3, "is_wide": True, "dropout_rate": 0.5}
 
 RANKING = {
     "dlrm": {},

@@ -51,7 +51,6 @@ def train(world: World, plan: str, model: str, optimizer: str) -> dict[str, np.n
         numerical_embedding="bins",
         numerical_bins=3,
         wide=True,
-        members=3,
         dropout_rate=0.3,
         optimizer=optimizer,
         learning_rate=0.05,

@@ -113,7 +113,7 @@ def test_nvidia_layout(trained, tmp_path, capsys):
     arguments = ["export", str(trained[0]), "--output", str(tmp_path / "out"), "--format=nvidia"]
     assert checkpoint_tool.main(arguments) != 0
     error = capsys.readouterr().err
-    assert "--numerical_embedding bins, --wide True, --members 3" in error
+    assert "--numerical_embedding bins, --wide True" in error
 
 
 def test_checkpoints_of_earlier_versions():
@@ -123,7 +123,6 @@ def test_checkpoints_of_earlier_versions():
         "numerical_embedding": "none",
         "numerical_bins": 0,
         "wide": False,
-        "members": 1,
         "variant": "nvidia",
     }
     assert model_flags({"model_flags": {"model_type": "din"}}) == {"model_type": "din"}

@@ -35,7 +35,7 @@ _SPARSE_DEFAULTS = {
     "cpu_offloading_threshold_gb": 75,
 }
 # Flags of a model that this layout can store; others have weights that NVIDIA's model lacks.
-_WITHOUT_PARTS = {"numerical_embedding": "none", "wide": False, "members": 1}
+_WITHOUT_PARTS = {"numerical_embedding": "none", "wide": False}
 # Their inputs are padded there with zeros, to a multiple of 8.
 _PADDED = ("dense/bottom_mlp.dense_0.kernel", "dense/top_mlp.dense_0.kernel")
 

@@ -1,4 +1,4 @@
-"""Optional parts of DLRM and DCNv2: bins, linear term, members, dropout, constant vector."""
+"""Optional parts of DLRM and DCNv2: bins, linear term, dropout, constant vector."""
 
 from types import SimpleNamespace
 
@@ -12,7 +12,7 @@ from nn.ctr.sizes import CTRConfig, embedding_tables
 from nn.train.losses import click_loss
 
 EDGES = [[0, 1, 2], [0, 1, 3, 5, 6], [-1, 1]]
-PARTS = {"num_bins": 4, "is_wide": True, "num_members": 3, "dropout_rate": 0.5}
+PARTS = {"num_bins": 4, "is_wide": True, "dropout_rate": 0.5}
 
 
 def shape(interaction="dot_tensorflow", tables=3, num_numerical=3, **parts):
@@ -57,7 +57,7 @@ def test_every_weight_is_trained(parts, interaction, kinds, dtype):
         loss, _ = click_loss(model, batch)
     gradients = tape.gradient(loss, [*model.dense_variables, *model.table_variables])
     assert all(gradient is not None for gradient in gradients)
-    assert model(batch.inputs, training=True).shape == (7, config.num_members)
+    assert model(batch.inputs, training=True).shape == (7, 1)
     assert model(batch.inputs).shape == (7, 1)
 
 
@@ -116,16 +116,6 @@ def test_saved_edges():
     edges, *_ = model.weights_to_save()
     assert (edges.name, edges.shape) == ("dense/numerical_embedding.edges", (3, 5))
     assert all(v is not model.numerical_embedding.edges for v in model.dense_variables)
-
-
-def test_members_in_training():
-    config = shape(num_members=3)
-    model, batch = model_of(config), batch_of(config)
-    logits = model(batch.inputs, training=True).numpy()
-    losses = np.log1p(np.exp(np.where(batch.labels > 0, -logits, logits)))
-    assert float(click_loss(model, batch)[0]) == pytest.approx(losses.mean(), rel=1e-5)
-    scores = tf.sigmoid(logits).numpy().mean(axis=1, keepdims=True)
-    np.testing.assert_allclose(tf.sigmoid(model(batch.inputs)), scores, rtol=1e-5)
 
 
 def test_dropout_that_resumes():

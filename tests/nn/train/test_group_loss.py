@@ -110,16 +110,3 @@ def test_loss_and_gradient_over_ranks(kind, size):
     assert [value for value, _ in results] == pytest.approx([loss.numpy()] * size, rel=1e-6)
     actual = np.concatenate([own for _, own in results])
     np.testing.assert_allclose(actual, gradient, rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.parametrize("kind", FUNCTIONS)
-def test_mean_over_members(kind):
-    groups, labels, logits = random_rows()
-    batch = SimpleNamespace(
-        inputs=(tf.constant(np.stack([logits, 2 * logits], axis=1)), tf.constant(groups)),
-        labels=tf.constant(labels[:, None]),
-        weights=tf.ones([60, 1]),
-    )
-    loss, _ = GroupLoss(kind, lambda inputs: inputs[1])(first, batch)
-    both = [expected(kind, groups, labels, scale * logits) for scale in (1, 2)]
-    assert loss.numpy() == pytest.approx(np.mean(both), rel=1e-6)
