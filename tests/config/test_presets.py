@@ -250,6 +250,7 @@ def test_few_samples_with_early_stopping():
     assert (flat["embedding_optimizer"], flat["weight_decay"]) == ("auto", 0)
     flat = stopped("dlrm", 8_000, "--epochs=2", "--learning_rate=0.01").flat()
     assert (flat["decay_steps"], flat["warmup_steps"], flat["weight_decay"]) == (0, 0, 2)
+    assert stopped("dlrm", 8_000, "--learning_rate=0.5").optimizer.weight_decay == 0
     flat = stopped("dlrm", 8_000, "--epochs=2", "--decay_steps=10").flat()
     assert (flat["decay_start_step"], flat["decay_steps"]) == (2 * 32 - 10, 10)
     for config in (stopped("dlrm", 100_000), stopped("dlrm", 8_000, "--nokeep_best")):
