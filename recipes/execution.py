@@ -94,7 +94,7 @@ def execute(
         run = RunContext(
             *(config, recipe, device, world, stack.enter_context(log), run_dir),
             *(start, position, total_steps, data, catches_signals, on_evaluation),
-            trained_metrics=checkpoints.metrics_of_training(config, saved),
+            trained_metrics=checkpoints.metrics_of_training(config, saved, data),
         )
         for text in start_lines(run, [binding_note, *notes], pretrained, saved, changed):
             log.message(text)

@@ -153,11 +153,14 @@ def describe_training_run(run: RunContext) -> dict[str, Any]:
 
 
 def metrics_of_training(
-    config: Config, saved: checkpoint.Index | None
+    config: Config, saved: checkpoint.Index | None, data: FeatureSpec | None
 ) -> dict[str, dict[str, float]]:
-    """Returns the metrics that a checkpoint had in its training, for a run in another mode, by the
-    title of their column in a table of results; none if it was not evaluated then."""
+    """Returns the metrics that a checkpoint had in its training, for a run in another mode on the
+    same data set, by the title of their column in a table of results; none if it was not evaluated
+    then."""
     if config.run.mode == "train" or saved is None or _SPLIT not in saved.description:
+        return {}
+    if saved.description["feature_spec"] != fingerprint(data):
         return {}
     state = saved.state
     if not state.get("metrics") or state.get("evaluated_step") != state["step"]:
@@ -223,10 +226,19 @@ def restore(
     assert start.path is not None
     model, growth = recipe.model, Growth.from_spec(data)
     data_of_start, id_spaces = saved.get("feature_spec"), saved.get("id_spaces", ())
+    notes = list[str]()
     if data is not None:
         trained_on = saved.get("flags", {}).get("dataset_path")
         where = f"{start.flag} {start.path}"
         growth.check_ids(id_spaces, where, trained_on, data.base_directory)
+        # Without vocabularies, which `check_ids` compares.
+        encoders = {saved.get("encoder"), encoder_digest(data)} - {None}
+        if len(encoders) > 1 and not id_spaces and not growth.id_spaces:
+            notes.append(
+                "the data set was not encoded as that of the checkpoint's training: its "
+                "numbers have other scales, unless preproc.transcode --vocabulary "
+                f"{trained_on or 'DIR'} encodes its rows"
+            )
     weights = training_weights(recipe) if start.resumes else model.weights_to_save()
     # Evicted values moved the ids since an ancestor, not since the data set itself.
     is_same = data is not None and data.fingerprint() == data_of_start
@@ -234,13 +246,13 @@ def restore(
     with checkpoint.suggest_previous(start.path, start.flag):
         changes = checkpoint.restore(start.path, weights, world, start.resumes, kept_rows)
     if not changes:
-        return []
+        return notes
     rows = ", ".join(
         f"{table} {change.new:,} of {change.rows:,}"
         + (f" ({change.evicted:,} evicted)" if change.evicted else "")
         for table, change in changes.items()
     )
-    notes = [f"new rows of tables: {rows}"]
+    notes.append(f"new rows of tables: {rows}")
     if data_of_start not in growth.ancestors and not growth.continues(id_spaces):
         notes.append(
             "the data set does not state that it has grown from the checkpoint's "

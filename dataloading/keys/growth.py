@@ -30,12 +30,14 @@ class Growth:
             continue, the latest first; of data sets that `preproc.transcode` did not write, that of
             the encoder; empty if it is unknown, as in data sets without vocabulary.
         evicted_from: identity of the vocabularies that the values were evicted from.
+        is_table: whether `preproc.transcode` wrote the data set, which can encode later rows alike.
     """
 
     ancestors: tuple[str, ...] = ()
     evicted: dict[str, Path] = field(default_factory=dict)
     id_spaces: tuple[str, ...] = ()
     evicted_from: str | None = None
+    is_table: bool = False
 
     @classmethod
     def from_spec(cls, spec: FeatureSpec | None) -> "Growth":
@@ -51,7 +53,8 @@ class Growth:
         # As `preproc.encoding.encoder_folder` names them.
         evicted = {name: folder / f"{urllib.parse.quote(name, safe='')}.parquet" for name in names}
         id_spaces = tuple(own.get("id_spaces", ()))
-        return cls(tuple(own.get("grown_from", ())), evicted, id_spaces, own.get("evicted_from"))
+        ancestors, evicted_from = tuple(own.get("grown_from", ())), own.get("evicted_from")
+        return cls(ancestors, evicted, id_spaces, evicted_from, is_table=True)
 
     def continues(self, id_spaces: Sequence[str]) -> bool:
         """Returns whether the ids of a checkpoint with these `id_spaces` keep their meaning."""
@@ -73,12 +76,19 @@ class Growth:
         if self.id_spaces[0] in id_spaces or self.evicted_from == id_spaces[0]:
             return
         known = trained_on or "DIR"
+        others = remedy = ""
+        if self.is_table:
+            others = (
+                f", or one that `preproc.transcode --vocabulary {known}` encoded or (with --grow) "
+                "one that continues its ids"
+            )
+            remedy = (
+                ". Where values were evicted, only the next data set continues the ids: train on "
+                "each in turn"
+            )
         raise ValueError(
-            f"{where}: expected the data set of its training, {known}, or one of your own tables "
-            f"that `preproc.transcode --vocabulary {known}` encoded or (with --grow) one that "
-            f"continues its ids, got {data}, whose ids are other values: pass another "
-            "--dataset_path or checkpoint. Where values were evicted, only the next data set "
-            "continues the ids: train on each in turn"
+            f"{where}: expected the data set of its training, {known}{others}, got {data}, whose "
+            f"ids are other values: pass another --dataset_path or checkpoint{remedy}"
         )
 
     def kept_rows(

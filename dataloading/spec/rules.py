@@ -49,7 +49,7 @@ class Chunk:
     files: tuple[str, ...]
 
 
-def suggestion(name: object, known: Iterable[object]) -> str:
+def suggestion(name: object, known: Iterable[object], question: str = "did you mean") -> str:
     """Returns `; did you mean 'x'?` where one of `known` is close to `name`, else nothing.
 
     Upper and lower case do not count. 'tag' is not close to 'target', nor 'business_name' to
@@ -57,7 +57,7 @@ def suggestion(name: object, known: Iterable[object]) -> str:
     """
     spellings = {str(k).lower(): str(k) for k in known}
     close = difflib.get_close_matches(str(name).lower(), spellings, n=1, cutoff=0.75)
-    return f"; did you mean '{spellings[close[0]]}'?" if close else ""
+    return f"; {question} '{spellings[close[0]]}'?" if close else ""
 
 
 def listing(names: Iterable[object]) -> str:

@@ -120,6 +120,6 @@ def _present(
         others = [name for name in columns if name not in expected]
         raise ValueError(
             f"{path}: expected the columns {listing(missing)}, got {listing(columns)}"
-            + suggestion(missing[0], others)
+            + suggestion(missing[0], others, "is it called")
         )
     return tuple(name for name in expected if name in columns)

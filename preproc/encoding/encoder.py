@@ -272,7 +272,7 @@ def _column(batch: Any, name: str, known: Collection[str]) -> pa.Array | pa.Chun
     if name not in names:
         others = [str(other) for other in names if other not in known]
         close = difflib.get_close_matches(name, others, n=1, cutoff=0.75)
-        hint = f"; did you mean '{close[0]}'?" if close else ""
+        hint = f"; is it called '{close[0]}'?" if close else ""
         columns = ", ".join(map(str, names))
         raise InvalidValue(-1, f"the columns {columns:.300}{hint}", f"a column '{name}'")
     values = batch[name]

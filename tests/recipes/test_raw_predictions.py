@@ -93,11 +93,11 @@ def test_values_of_ids(model):
         ({"price": None}, "expected a column 'price', got the columns city, user, tags"),
         (
             {"price": None, "prize": [1.0]},
-            "a column 'price', got the columns city, user, tags, prize; did you mean 'prize'",
+            "a column 'price', got the columns city, user, tags, prize; is it called 'prize'",
         ),
         (
             {"price": None, "prize": 1, "city": "Oslo", "user": "u", "tags": "new"},
-            "a column 'price', got the columns .*, prize; did you mean 'prize'",  # of one row
+            "a column 'price', got the columns .*, prize; is it called 'prize'",  # of one row
         ),
         ({"price": ["cheap"]}, "'price', row 1 .* expected a number, got 'cheap'"),
         ({"price": 1.0}, "'city': expected one value, .* got a list of 1"),

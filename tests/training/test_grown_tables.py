@@ -106,6 +106,29 @@ def test_ids_of_other_values(tmp_path, capsys):
         assert (message in printed) == (message_of_got in printed) == is_refused
 
 
+def test_numbers_of_other_scales(tmp_path, capsys):
+    """Data without vocabularies has no ids to compare: another encoder is noted."""
+
+    def prices(factor):
+        rows = (f"{LABELS[i]},{factor * (i % 11) + i / 1000}\n" for i in range(256))
+        return "bought,price\n" + "".join(rows)
+
+    flags = ("--label=bought", "--split=0.6,0.4,0", "--numerical=price")
+    own = encode(tmp_path, "own", prices(1), *flags)
+    saved = f"--save_checkpoint_path={tmp_path / 'm'}"
+    assert in_process(tmp_path / "run", f"--dataset_path={own}", *TINY, saved)[0] == 0
+    other = encode(tmp_path, "other", prices(10), *flags)
+    alike = encode(tmp_path, "alike", prices(10), f"--vocabulary={own}", "--split=0.6,0.4,0")
+    for data, is_noted in ((own, False), (other, True), (alike, False)):
+        capsys.readouterr()
+        flags = ("--mode=eval", "--eval_mapping=validation")
+        restore = f"--restore_checkpoint_path={tmp_path / 'm'}"
+        assert in_process(tmp_path / "eval", f"--dataset_path={data}", restore, *flags)[0] == 0
+        output = capsys.readouterr().out
+        assert ("numbers have other scales" in output) == is_noted
+        assert "validation (step" not in output  # of other samples
+
+
 @pytest.mark.parametrize("name", ["day6", "evicted"])
 def test_first_step_on_grown_tables(shop, tmp_path, capsys, name):
     """Old and new rows of the batch move; the others are the checkpoint's, or as initialized."""
