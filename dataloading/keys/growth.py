@@ -30,7 +30,7 @@ class Growth:
             continue, the latest first; of data sets that `preproc.transcode` did not write, that of
             the encoder; empty if it is unknown, as in data sets without vocabulary.
         evicted_from: identity of the vocabularies that the values were evicted from.
-        is_table: whether `preproc.transcode` wrote the data set, which can encode later rows alike.
+        is_table: whether `preproc.transcode` wrote the data set, which can encode later rows, too.
     """
 
     ancestors: tuple[str, ...] = ()
