@@ -183,7 +183,7 @@ def test_bad_row_of_parts(tmp_path, clicks, capsys):
     [
         ("none.csv", None, "does not exist"),
         ("rows.csv", HEADER.encode(), "expected rows, got the names of columns alone"),
-        ("rows.csv", b"citty,price,words,tags,age\nx", "the columns city, got .*mean 'citty'"),
+        ("rows.csv", b"citty,price,words,tags,age\nx", "the columns city, got .*called 'citty'"),
         ("rows.jsonl", b'{"price": 1, "age": 2}\n', "the columns city, tags, words, got price"),
     ],
 )
