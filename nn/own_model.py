@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
-from distributed_embeddings import broadcast_variables
 from distributed_embeddings.keras import keras
 
 Loss = Callable[[Any, Any], tuple[tf.Tensor, Mapping[str, tf.Tensor]]]
@@ -15,13 +14,8 @@ def seed_initializers(seed: int) -> None:
     keras.utils.set_random_seed(seed % 2**32)
 
 
-def secure(model: Any, loss: Loss) -> Loss:
-    """Gives all ranks the initial weights of rank 0; collective.
-
-    Returns:
-        The loss, which raises ValueError if the model creates weights in its first training step.
-    """
-    broadcast_variables(model.variables)
+def checked_loss(loss: Loss) -> Loss:
+    """Returns the loss, which raises ValueError if the model creates weights in its first step."""
 
     def checked(model: Any, batch: Any) -> tuple[tf.Tensor, Mapping[str, tf.Tensor]]:
         known = {variable.ref() for variable in model.trainable_variables}

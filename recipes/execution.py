@@ -225,9 +225,12 @@ def _build_recipe(
     recipe = run_on_all_ranks(world, compose)
     world.check_agreement({**config.model_flags, **recipe.model_flags, **recipe.facts})
     if is_own:
-        from nn.own_model import secure
+        from distributed_embeddings.data_parallel.broadcast import broadcast_variables
 
-        recipe.loss = secure(recipe.model, recipe.loss)
+        from nn.own_model import checked_loss
+
+        broadcast_variables(recipe.model.variables)
+        recipe.loss = checked_loss(recipe.loss)
     notes = list[str]()
     if start.path is not None:
         description = saved.description if saved else {}

@@ -74,12 +74,13 @@ def main(argv: list[str] | None = None) -> int:
         with Client(flags.url, flags.model_name) as client:
             config = client.config()
             columns = raw_columns.require_columns(config, "--rows, --json")
+            recommends_items = recommends(config)
             if flags.json:
                 parts = iter([raw_columns.columns_of_json(flags.json, columns)])
             else:
-                parts = _parts_of_file(flags.rows, columns, recommends(config))
+                parts = _parts_of_file(flags.rows, columns, recommends_items)
             num_rows = config.max_batch_size or _ROWS
-            if recommends(config):
+            if recommends_items:
                 requests = _requests(parts, columns, min(num_rows, MAX_ROWS))
                 _print_items(recommendations(client, requests))
                 return

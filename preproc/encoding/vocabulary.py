@@ -124,8 +124,10 @@ class Vocabulary(IdEncoding):
 
     @functools.cached_property
     def boolean_positions(self) -> NDArray[np.int64] | None:
-        """Positions of true, 1, false, 0 and, last, of no such word (-1) among values that have
-        both booleans, or are one, however that is spelled; None for others."""
+        """Position of the value for each of `_BOOLEAN_WORDS`, and -1 for other words.
+
+        None unless the values contain both booleans, in any spelling, or are a single one.
+        """
         if len(self.values) > FEW_VALUES:
             return None
         both = pc.index_in(pa.array(["true", "false"]), pc.utf8_lower(self.values))

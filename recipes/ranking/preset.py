@@ -90,7 +90,7 @@ def choose_small(
         values.set(embedding_learning_rate=share * tables.default_rate)
     has_default_rate = num_samples < FEW_SAMPLES and "learning_rate" not in values.pinned
     if uses_adam and (stops or has_default_rate):
-        # Against overfitting. A step decays weights by this times the learning rate, below 1.
+        # Against overfitting. A step decays weights by this times the rate: a share below 1.
         rate = max(values["learning_rate"], values["embedding_learning_rate"] or 0)
         if 2.0 * share * rate < 1:
             values.set(weight_decay=2.0 * share)

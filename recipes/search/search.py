@@ -202,8 +202,8 @@ def _workers(search: Search) -> Iterator[list[Connection]]:
 def _run_trials(search: Search, study: Study, connections: Sequence[Connection]) -> None:
     trials: dict[Connection, Trial] = {}
     idle = list(connections)
+    num_trials = min(search.num_trials, search.num_combinations)
     while True:
-        num_trials = min(search.num_trials, search.num_combinations)
         while idle and study.num_done + len(trials) < num_trials:
             connection, trial = idle.pop(), study.start_trial()
             arguments = [argument(name, value) for name, value in trial.values.items()]
