@@ -25,7 +25,7 @@ INTEL = Side(
     is_compared=False,
 )
 INTEL_OPTIMIZERS = ("sgd", "adagrad")
-LOSS_TOLERANCE = 1e-3
+LOSS_TOLERANCES = {"float32": 1e-3, "bfloat16": 2e-2}
 TARGET_RATIO = 1.1
 
 
@@ -46,6 +46,9 @@ class BagOptions(training.TrainingOptions):
     layouts: tuple[str, ...] = flag(
         ("concatenated",), "one output of all tables, or one per table", choices=workload.LAYOUTS
     )
+    dtype: str = flag(
+        "float32", "dtype of outputs and their gradients", choices=tuple(LOSS_TOLERANCES)
+    )
     intel_python: Path | None = flag(None, "Python with intel-extension-for-pytorch: one more peer")
 
 
@@ -63,20 +66,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     for optimizer, hotness, dim, batch_size, layout in product:
         name = f"{optimizer}, hotness {hotness}, dim {dim}, batch {batch_size:,}, {layout}"
-        sizes[name] = workload.BagSizes(dim, hotness_of(hotness), batch_size, args.rows)
+        sizes[name] = workload.BagSizes(
+            dim, hotness_of(hotness), batch_size, args.rows, dtype=args.dtype
+        )
         peers = [FBGEMM, *((TORCH,) if optimizer == "sgd" else ())]
         if args.intel_python and optimizer in INTEL_OPTIMIZERS:
             peers.append(INTEL._replace(python=args.intel_python))
         sides = (OURS, *peers, *(peer.memory_kept(is_peer=True) for peer in peers))
         options = {"optimizer": optimizer, "layout": layout}
-        cases.append(Case(name, sides, batch_size, options, LOSS_TOLERANCE, TARGET_RATIO))
+        tolerance = LOSS_TOLERANCES[args.dtype]
+        cases.append(Case(name, sides, batch_size, options, tolerance, TARGET_RATIO))
 
     def write_rows(folder: Path, case: Case) -> None:
         worker.save(folder, workload.make_rows(sizes[case.name]), sizes[case.name])
 
     fact = (
-        f"{len(HOTNESS)} tables of {args.rows:,} rows, float32, log-uniform ids; a step is the "
-        "lookup of all tables, the gradient of a fixed output gradient, and the update"
+        f"{len(HOTNESS)} tables of {args.rows:,} rows, float32, {args.dtype} outputs, log-uniform "
+        "ids; a step is the lookup of all tables, the gradient of a fixed output gradient, and the "
+        "update"
     )
     title = "Embedding bags on a CPU"
     return training.run("embedding_bag", title, cases, write_rows, [fact], args)

@@ -19,9 +19,9 @@ class BagModel(EmbeddingModel):
     """Tables alone: ids [batch, hotness] of each to sums of rows, in a layout of `workload`."""
 
     def __init__(self, sizes: workload.BagSizes, layout: str = "concatenated"):
-        super().__init__(name="bags", dtype="float32")
+        super().__init__(name="bags", dtype=sizes.dtype)
         self._concatenate = layout == "concatenated"
-        self.embedding = ModelOptions().distribute(
+        self.embedding = ModelOptions(dtype=sizes.dtype).distribute(
             [
                 Embedding(sizes.num_rows, sizes.dim, "zeros", combiner="sum", name=f"table_{t}")
                 for t in range(sizes.num_tables)
@@ -57,7 +57,8 @@ class BagTraining(RecipeTraining):
             warmup_steps=0,
             decay_steps=0,
         )
-        gradients = [tf.constant(part) for part in workload.output_gradients(sizes, layout)]
+        gradients = workload.output_gradients(sizes, layout)
+        gradients = [tf.cast(part, sizes.dtype) for part in gradients]
         optimizers = create_optimizers(options, model.dense_variables, model.table_variables)
         ids = (part.reshape(-1, part.shape[-1]) for part in workload.by_table(rows.ids, sizes))
         super().__init__(
@@ -82,7 +83,8 @@ def loss_with_gradient(outputs, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
     def loss(*outputs):
         first = slice(None, workload.LOSS_SAMPLES)
         pairs = zip(outputs, gradients, strict=True)
-        value = tf.add_n([tf.reduce_sum(out[first] * gradient[first]) for out, gradient in pairs])
+        products = (out[first] * gradient[first] for out, gradient in pairs)
+        value = tf.add_n([tf.reduce_sum(tf.cast(x, tf.float32)) for x in products])
 
         def backward(upstream):  # upstream is 1
             with tf.control_dependencies([value]):  # as in a model: after the forward pass

@@ -24,7 +24,7 @@ class FixedGradient(torch.autograd.Function):
         ctx.gradients = gradients
         first = slice(workload.LOSS_SAMPLES)
         pairs = zip(outputs, gradients, strict=True)
-        return sum((output[first] * gradient[first]).sum() for output, gradient in pairs)
+        return sum((output[first] * gradient[first]).float().sum() for output, gradient in pairs)
 
     @staticmethod
     def backward(ctx, upstream):
@@ -127,10 +127,12 @@ def side(folder: Path, threads: int, library: str) -> Started:
         with torch.no_grad():
             for t, table in enumerate(model.tables):
                 table.copy_(torch.from_numpy(workload.initial_table(sizes, t)))
-        gradients = [torch.from_numpy(x) for x in workload.output_gradients(sizes, layout)]
+        dtype = getattr(torch, sizes.dtype)
+        gradients = workload.output_gradients(sizes, layout)
+        gradients = [torch.from_numpy(x).to(dtype) for x in gradients]
 
         def loss(batch: workload.BagRows) -> torch.Tensor:
-            outputs = model(batch.ids[0])
+            outputs = [output.to(dtype) for output in model(batch.ids[0])]
             if model.layout != layout:
                 concatenates = layout == "concatenated"
                 outputs = (

@@ -20,13 +20,17 @@ LAYOUTS = ("concatenated", "tables")  # one output [batch, tables * dim], or [ba
 
 @dataclass(frozen=True)
 class BagSizes:
-    """Sizes of tables and batches; `hotness` is that of each table."""
+    """Sizes of tables and batches; `hotness` is that of each table.
+
+    `dtype` is that of outputs and their gradients; tables are float32.
+    """
 
     dim: int
     hotness: tuple[int, ...]
     batch_size: int
     num_rows: int = 100_000  # of each table
     num_batches: int = 2  # different ones; the third step shows the update of the first
+    dtype: str = "float32"
 
     @property
     def num_tables(self) -> int:
