@@ -6,12 +6,15 @@ from pathlib import Path
 import numpy as np
 
 from dataloading.formats.open_chunk import FIXED_TYPES, open_chunks
-from dataloading.spec.data_set_files import SPEC_FILE
+from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.spec.rules import listing
 from dataloading.spec.spans import spans_of
 from deployment.serving.interface import Interface, ServedFeature
-from deployment.serving.raw.encoded_rows import request_tensors
+from deployment.serving.raw.encoded_rows import RawRows, request_tensors
+from preproc.encoding.encoder import Encoder
+from preproc.encoding.encodings import FeatureEncoding
+from preproc.encoding.vocabulary import Vocabulary
 
 _ADVICE = (
     "Possible solutions: the raw table as --input, or its rows encoded by `python -m "
@@ -61,6 +64,20 @@ class FolderInput:
         self._chunks = list(opened.values())
         self._spans = spans_of(self._spec, chunks)
         self.ignored = [name for name in chunk_of if name not in names]
+
+    def check_encoding(self, rows: RawRows) -> None:
+        """Raises ValueError if values were encoded otherwise than those of the model's training."""
+        folder = self._folder / ENCODER_FOLDER
+        if not self._interface.encoder or not folder.is_dir():
+            return
+        encoder = Encoder.load(folder)
+        for feature in self._interface.features:
+            expected = rows.encoding(feature.name)
+            if not _encode_equally(encoder.maker(expected.name), expected):
+                raise ValueError(
+                    f"{self._where}: feature '{feature.name}': expected the encoding of the "
+                    f"model's training, got other ids or another scale in {folder}. {_ADVICE}"
+                )
 
     def requests(self, batch_size: int) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
         """Yields all samples in order as (first row, from 1, tensors of a request), at most
@@ -131,3 +148,12 @@ class FolderInput:
                 f"{ids[row, column]}; expected ids of 0 or more, as in training"
             )
         return ids
+
+
+def _encode_equally(one: FeatureEncoding, other: FeatureEncoding) -> bool:
+    """Returns whether two encodings map the same values to the same numbers or ids; a deployment
+    may fill missing values otherwise."""
+    if isinstance(one, Vocabulary) and isinstance(other, Vocabulary):
+        return bool(one.values.equals(other.values))
+    settings = [{**encoding.to_json(), "fill": None} for encoding in (one, other)]
+    return bool(settings[0] == settings[1])

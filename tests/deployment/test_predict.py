@@ -1,5 +1,6 @@
 """Raw rows through the command: scores by hand, by evaluation, bad rows, encoded data sets."""
 
+import dataclasses
 import gzip
 import json
 import os
@@ -16,6 +17,7 @@ import yaml
 
 from deployment.predict.__main__ import main
 from deployment.serving.scorer import RequestScorer
+from preproc.encoding.encoder import Encoder
 from preproc.transcode import __main__ as transcode
 from tests.deployment.serving.made_models import (
     CATEGORICAL,
@@ -288,6 +290,26 @@ def test_unknown_and_missing_values(trained_of_texts, shop_models, tmp_path, cap
     assert transcode.main([f"--input={raw}", f"--output={data}", vocabulary]) == 0
     assert main([*flags, str(data)]) == 0
     assert np.array_equal(scores, np.load(output))
+
+
+@pytest.mark.parametrize("name", ["city", "price"])
+def test_data_set_of_another_encoding(trained_of_texts, shop_models, tmp_path, capsys, name):
+    """Its ids are other values, or its numbers have another scale."""
+    data, scores = tmp_path / "data", tmp_path / "scores.npy"
+    shutil.copytree(trained_of_texts.data, data)
+    flags = ["--model", str(shop_models), "--input", str(data), "--output", str(scores)]
+    assert main([*flags, "--mapping", "train"]) == 0
+    encoder = Encoder.load(data / "encoder")
+    encoding = encoder[name]
+    if name == "city":
+        changed = dataclasses.replace(encoding, values=encoding.values[::-1])
+    else:
+        changed = dataclasses.replace(encoding, transformation="standardize", mean=5.0)
+    features = tuple(changed if each is encoding else each for each in encoder.features)
+    shutil.rmtree(data / "encoder")
+    dataclasses.replace(encoder, features=features).save(data / "encoder")
+    assert main([*flags, "--mapping", "train"]) == 2
+    assert f"feature '{name}': expected the encoding of" in capsys.readouterr().err
 
 
 def test_unknown_ids(tmp_path):
