@@ -80,7 +80,6 @@ def test_facts_by_hand(tmp_path, capsys):
         ({"n1": np.zeros(7, "<f2")}, "'n1.bin' has 14 bytes, not a whole number of rows of 6 "),
         ({"user": np.zeros(5, "<i2")}, "'click' has 4 rows and feature 'user' has 5"),
         ({"user": np.array([0, -1, 300, 1], "<i2")}, r"'user': 2 ids outside of \[0, 300\)"),
-        ({"click": np.array([0, 1, 2, 3], "u1")}, "'click': 2 labels other than 0 and 1"),
         ({"n0": np.array([np.nan, 0, np.inf], "<f2")}, "'x': 1 numerical values that are not"),
         ({name[:-4]: array[:0] for name, array in FILES.items()}, "split 'train' has no rows"),
     ],

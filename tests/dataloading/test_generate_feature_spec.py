@@ -7,8 +7,7 @@ from dataloading.spec.feature_spec import FeatureSpec
 
 
 @pytest.mark.parametrize(
-    ("variant", "gib"),
-    [("criteo_t15_synthetic", 16), ("criteo_t3_synthetic", 85), ("criteo_t0_synthetic", 421)],
+    ("variant", "gib"), [("criteo_t15_synthetic", 16), ("criteo_t0_synthetic", 421)]
 )
 def test_variants(variant, gib, tmp_path, capsys):
     """The tables have the published size: 128 columns of float32."""
@@ -43,11 +42,7 @@ def test_own_numbers(tmp_path):
     [
         (["--variant=criteo_t3_synthetic", "--alpha=1"], "--alpha is only read without --variant"),
         (["--num_numerical=3"], "neither --variant nor --cardinalities; give one of them"),
-        (["--cardinalities=0"], "'cat_0': cardinality is 0; expected a positive whole number"),
-        (
-            ["--cardinalities=5", "--num_numerical=-1"],
-            "--num_numerical: expected at least 0",
-        ),
+        (["--cardinalities=5", "--num_numerical=-1"], "--num_numerical: expected at least 0"),
     ],
 )
 def test_refusals(flags, message, tmp_path, capsys):

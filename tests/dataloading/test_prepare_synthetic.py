@@ -36,18 +36,16 @@ def prepare(tmp_path, spec, *flags, batch=50) -> int:
     )
 
 
-@pytest.mark.parametrize("sources", ["absent", "null", "its own"])
+@pytest.mark.parametrize("sources", ["null", "its own"])
 def test_rows(sources, tmp_path, capsys):
     """Rows of any layout equal those of the generator, across a boundary of its blocks."""
-    spec = {"feature_spec": FEATURES, "channel_spec": CHANNELS}
+    spec = {"feature_spec": FEATURES, "channel_spec": CHANNELS, "source_spec": None}
     own = [
         chunk("unused user tags", "ids/0 ids/1 ids/2 ids/3"),
         chunk("clicked", "y"),
         chunk("place price", "x/all.bin"),
     ]
-    if sources == "null":
-        spec["source_spec"] = None
-    elif sources == "its own":
+    if sources == "its own":
         spec["source_spec"] = {
             "test": [{**c, "files": [f"t/{f}" for f in c["files"]]} for c in own[:1] + own[2:]],
             "train": own,
@@ -106,10 +104,6 @@ def test_any_split(tmp_path):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (
-            {"channel_spec": {**CHANNELS, "numerical": [], "categorical": []}},
-            "neither numerical nor",
-        ),
         ({"source_spec": {"seed": [chunk("clicked", "y"), *CHUNKS]}}, "source_spec: split 'seed'"),
         (
             {"source_spec": {"train": [{**chunk("clicked", "y"), "type": "csv"}, *CHUNKS]}},

@@ -175,8 +175,7 @@ def test_invalid_values(tool, flag, value, capsys):
 
 @pytest.mark.parametrize("tool", [deploy, evaluate_latency, evaluate_accuracy])
 def test_help(tool, capsys):
-    for flag in ("-h", "--help"):
-        with pytest.raises(SystemExit) as ended:
-            tool.main([flag])
-        assert ended.value.code == 0
-        assert "usage: " in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        tool.main(["-h"])
+    assert ended.value.code == 0
+    assert "usage: " in capsys.readouterr().out

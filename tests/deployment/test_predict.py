@@ -83,10 +83,7 @@ def written(path):
 
 @pytest.mark.parametrize(
     ("kind", "ending"),
-    [
-        *(("csv", ".csv"), ("csv.gz", ".parquet"), ("tsv", ".npy"), ("jsonl", ".csv")),
-        *(("parquet", ".parquet"), ("parts", ".npy")),
-    ],
+    [*(("csv.gz", ".parquet"), ("tsv", ".npy"), ("jsonl", ".csv"), ("parts", ".npy"))],
 )
 def test_scores_of_files(tmp_path, clicks, capsys, kind, ending):
     path, output = table_file(tmp_path, kind), tmp_path / f"scores{ending}"
@@ -146,9 +143,7 @@ def test_kept_columns_of_groups(tmp_path, clicks, monkeypatch):
     ("line", "problem"),
     [
         ("4,1,0,1;1,2,1", "row 4 .*, column 'city': got '4'; expected an id in [0, 4)"),
-        ("Bern,1,0,1;1,2,1", "row 4 .*, column 'city': got 'Bern'; expected an integer"),
         ("0,1,0,1;1,,1", "row 4 .*, column 'age': got no value; expected a value"),
-        ("0,1,0;6,1;1,2,1", "row 4 .*, column 'words': got '6'; expected an id in [0, 6)"),
         ("0,1,[,1;1,2,1", "row 4 .*, column 'words': got '['; expected a JSON array"),
         ("0,1,0,1;1,2", "line 5: expected 6 fields"),
     ],
@@ -198,13 +193,10 @@ def test_invalid_files(tmp_path, clicks, capsys, name, content, message):
     assert str(path) in error and re.search(message, error), error
 
 
-@pytest.mark.parametrize("link", [None, os.symlink, os.link])
-def test_output_equal_to_input(tmp_path, clicks, capsys, link):
-    path = output = csv_file(tmp_path, *LINES)
+def test_output_equal_to_input(tmp_path, clicks, capsys):
+    path, output = csv_file(tmp_path, *LINES), tmp_path / "linked.csv"
     before = path.read_bytes()
-    if link:
-        output = tmp_path / "linked.csv"
-        link(path, output)
+    os.link(path, output)
     assert main(["--model", str(clicks), "--input", str(path), "--output", str(output)]) == 2
     report = f"error: --output {output}: is the same file as {path} of --input, which it would repl"
     assert report in capsys.readouterr().err
@@ -331,9 +323,7 @@ def test_unknown_ids(tmp_path):
         ("--output scores.txt", "--output"),
         ("--output scores.npy --keep label", "--output"),
         ("--keep label", "--keep"),
-        ("--mapping test", "--mapping"),
         ("--memory_limit 1", "--memory_limit"),
-        ("--engine spark", "--engine"),
         ("--engine spark --output x.csv --master yarn --memory_limit 2GB", "--memory_limit"),
     ],
 )
@@ -361,7 +351,6 @@ def test_command_as_process(tmp_path, clicks, run_script):
     path = csv_file(tmp_path, *LINES)
     done = run_script("-m", "deployment.predict", "--model", clicks, "--input", path)
     assert done.returncode == 0 and done.stdout.count("\n") == 4, done.stderr
-    assert run_script("-m", "deployment.predict", "--mod", clicks).returncode == 2
 
 
 def test_rows_unlike_those_of_training(trained_of_texts, shop_models, tmp_path, capsys):

@@ -69,11 +69,10 @@ STORED = {
 }
 
 
-@pytest.mark.parametrize("flags", [[], ["--mapping", "rows"]])
-def test_scores_of_data_set(tmp_path, clicks, capsys, flags):
+def test_scores_of_data_set(tmp_path, clicks, capsys):
     folder, output = data_set(tmp_path / "data"), tmp_path / "scores.npy"
     command_line = ["--model", str(clicks), "--input", str(folder), "--output", str(output)]
-    assert main([*command_line, "--batch_size", "4", *flags]) == 0
+    assert main([*command_line, "--batch_size", "4"]) == 0
     assert np.array_equal(np.load(output), RequestScorer(clicks).score(STORED)[:, 0])
     assert capsys.readouterr().out.endswith("; ignored columns: label\n")
 
@@ -117,24 +116,12 @@ def test_unknown_and_negative_ids_of_data_set(tmp_path, capsys):
     assert "row 3: feature 'tags': found -1; expected ids of 0 or more" in (capsys.readouterr().err)
 
 
-def test_data_set_without_rows(tmp_path, clicks, capsys):
-    folder = data_set(tmp_path / "data")
-    for path in folder.glob("*.bin"):
-        path.write_bytes(b"")
-    assert main(["--model", str(clicks), "--input", str(folder)]) == 2
-    assert "split 'rows': has no rows" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("changes", "flags", "message"),
     [
         ({"city": {"dtype": "uint8", "cardinality": 5}}, [], "'city': expected 4 different ids as"),
         ({"tags": {"dtype": "int64", "cardinality": 5}}, [], "'tags': expected 2 values per row"),
-        (
-            {"type": "tfrecord"},
-            [],
-            "chunks of the type split_binary or torch_tensor, got tfrecord",
-        ),
+        ({"type": "tfrecord"}, [], "chunks of the type split_binary or torch_tensor, got tfrecord"),
         ({}, ["--mapping", "test"], "expected one of its splits by --mapping, rows, got test"),
         ({"age": {"dtype": "flot"}}, [], "is not a data set: "),
     ],
@@ -146,7 +133,12 @@ def test_data_sets_that_do_not_fit(tmp_path, clicks, capsys, changes, flags, mes
     assert error.startswith(f"error: --input {folder}: ") and message in error, error
 
 
-def test_flags_of_tables_with_a_data_set(tmp_path, clicks, capsys):
-    flags = ["--model", str(clicks), "--input", str(data_set(tmp_path / "data"))]
+def test_flags_of_tables_and_no_rows(tmp_path, clicks, capsys):
+    folder = data_set(tmp_path / "data")
+    flags = ["--model", str(clicks), "--input", str(folder)]
     assert main([*flags, "--on_bad_line", "skip"]) == 2
     assert capsys.readouterr().err.startswith("error: --on_bad_line is only read with a table")
+    for path in folder.glob("*.bin"):
+        path.write_bytes(b"")
+    assert main(flags) == 2
+    assert "split 'rows': has no rows" in capsys.readouterr().err

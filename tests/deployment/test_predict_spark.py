@@ -102,15 +102,7 @@ def score(tmp_path, model, source, **flags):
 
 def test_parts_of_any_engine(tmp_path):
     model, source = write_clicks(tmp_path / "model"), parts(tmp_path / "rows", 3, 50)
-    (num_rows, remarks, _), folder = score(
-        tmp_path,
-        model,
-        source,
-        keep=(
-            "user",
-            "name",
-        ),
-    )
+    (num_rows, remarks, _), folder = score(tmp_path, model, source, keep=("user", "name"))
     assert num_rows == 50 and remarks == []
     assert len(list(folder.iterdir())) == 3
     check_parts(folder, 50, local_scores(model, source, tmp_path))

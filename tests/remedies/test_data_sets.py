@@ -8,28 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from preproc.amazon_books.generate_reviews import main as generate_reviews
-from tests.deployment.trained import BOTTOM, DLRM, NCF
 from tests.remedies.remedy import LOG, ROWS, Remedy, check, run, then, written
 
 PLAN = ("--plan_only", "--plan_world_size=1")
-TRAINING = {
-    "dlrm": (*DLRM, BOTTOM, "--epochs=1"),
-    "ncf": (*NCF, "--valid_negative=5", "-e=1"),
-    "sim": (
-        *("--model_type=din", "--global_batch_size=64", "--embedding_dim=4", "--cpu"),
-        *("--stage_one_mlp_dims=8", "--stage_two_mlp_dims=8,4", "--max_steps=1"),
-        "--evals_per_epoch=0",
-    ),
-}
 
 
 def recipe(name: str, path: str, *flags: str) -> tuple[str, ...]:
     return (name, f"--dataset_path={path}", *(flags or PLAN))
-
-
-def trained(name: str, *preparation: str):
-    """Returns the step that prepares `data`, after which the recipe trains on it."""
-    return prepared(name, *preparation, flags=(*TRAINING[name], "--run_dir=run"))
 
 
 def prepared(name: str, *preparation: str, flags=PLAN):
@@ -48,10 +33,12 @@ def encoded(name: str = "data", *others: str):
 
     def prepare(folder):
         (folder / "rows.csv").write_text(ROWS)
-        command = ("transcode", "--input=rows.csv", "--label=click", "--split=0.8,0.1,0.1")
-        assert run([*command, f"--output={name}"])[0] == 0
-        for other in others:
-            shutil.copytree(folder / name, folder / other)
+        made = folder.parent / "data_of_remedies"
+        if not made.exists():
+            command = ("transcode", "--input=rows.csv", "--label=click", "--split=0.8,0.1,0.1")
+            assert run([*command, f"--output={made}"])[0] == 0
+        for each in (name, *others):
+            shutil.copytree(made, folder / each)
 
     return prepare
 
@@ -90,22 +77,22 @@ RAW = [
         "a table for dlrm.py", written("shop.csv", ROWS), recipe("dlrm", "shop.csv"), "got a table",
         "python -m preproc.transcode --input shop.csv --label COLUMN --split 0.8,0.1,0.1 --output "
         "DATA",
-        trained("dlrm", "transcode", "--input=shop.csv", "--label=click", "--split=0.8,0.1,0.1",
-                "--output=data"),
+        prepared("dlrm", "transcode", "--input=shop.csv", "--label=click", "--split=0.8,0.1,0.1",
+                 "--output=data"),
     ),
     Remedy(
         "a table for ncf.py", written("log.csv", LOG), recipe("ncf", "log.csv"), "got a table",
         "preproc.transcode --input log.csv --user COLUMN --item COLUMN --split 0.8,0.1,0.1",
-        trained("ncf", "transcode", "--input=log.csv", "--user=person", "--item=thing",
-                "--split=0.8,0.1,0.1", "--output=data"),
+        prepared("ncf", "transcode", "--input=log.csv", "--user=person", "--item=thing",
+                 "--split=0.8,0.1,0.1", "--output=data"),
     ),
     Remedy(
         "a table for sim.py", written("log.csv", LOG), recipe("sim", "log.csv"), "got a table",
         "preproc.histories --input_format csv --interactions log.csv --user_column COLUMN "
         "--item_column COLUMN --time_column COLUMN --output DATA",
-        trained("sim", "amazon_books", "--input_format=csv", "--interactions=log.csv",
-                "--user_column=person", "--item_column=thing", "--time_column=when",
-                "--output=data"),
+        prepared("sim", "amazon_books", "--input_format=csv", "--interactions=log.csv",
+                 "--user_column=person", "--item_column=thing", "--time_column=when",
+                 "--output=data"),
     ),
     Remedy(
         "reviews for sim.py", reviews, recipe("sim", "logs"), "got reviews",

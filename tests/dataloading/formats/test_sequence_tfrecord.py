@@ -174,9 +174,7 @@ def test_ids_of_two_preparations(tmp_path, by_prebatch):
         SequenceDataset(ours, "train", 1)
 
 
-@pytest.mark.quick("10-7", "4-64")
-@pytest.mark.parametrize("prebatch", [1, 4, 7, 64])
-@pytest.mark.parametrize("batch_size", [4, 10])
+@pytest.mark.parametrize(("batch_size", "prebatch"), [(10, 7), (4, 64), (4, 1)])
 def test_rows_of_an_epoch(by_prebatch, small_windows, prebatch, batch_size):
     """Batches that a prebatch divides, that divide it, and neither."""
     for settings in ({}, {"shuffle": True}):
@@ -295,15 +293,10 @@ def test_irregular_files(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("prebatch", "metadata", "size", "message"),
     [
-        (1, {}, None, None),
         (1, {"prebatch_train_size": 0}, 1, None),
         (4, {"prebatch_train_size": 4}, 4, None),
-        (4, {}, 4, None),
-        (64, {}, 64, None),
         (64, {"prebatch_train_size": 64}, 50, None),
         (4, {}, 8, "--prebatch_train_size is 8, and the records of split 'train' hold 4 rows"),
-        (4, {}, 0, "--prebatch_train_size is 0, and the records"),
-        (1, {}, 4, "--prebatch_train_size is 4, and the records of split 'train' hold 1 rows"),
         (64, {}, 32, "--prebatch_train_size is 32, and the records of split 'train' hold 45"),
         (4, {"prebatch_train_size": 5}, None, "metadata: prebatch_train_size is 5, and the rec"),
         (4, {"prebatch_train_size": "4"}, None, "metadata: prebatch_train_size is '4', and the"),

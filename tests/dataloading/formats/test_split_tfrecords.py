@@ -221,9 +221,8 @@ def test_spec_of_the_original_files(tmp_path):
         open_samples(spec, "gone", 4)
 
 
-@pytest.mark.parametrize("nothing", [None, {}])
-def test_spec_without_sources(tmp_path, nothing):
-    spec = FeatureSpec.from_dict({**SPEC, "source_spec": nothing}, tmp_path)
+def test_spec_without_sources(tmp_path):
+    spec = FeatureSpec.from_dict({**SPEC, "source_spec": None}, tmp_path)
     assert spec.source_spec == {}
     with pytest.raises(ValueError, match="split_binary loader needs the split 'train'; there are"):
         StoredDataset(spec, "train", 4)
@@ -244,7 +243,7 @@ def test_no_numerical_features_and_no_labels(tmp_path):
 
 @pytest.mark.parametrize(
     ("stored_dtype", "dtype", "expected"),
-    [("int32", "int64", tf.int64), ("int64", "int16", tf.int32), ("int8", "int8", tf.int32)],
+    [("int32", "int64", tf.int64), ("int64", "int16", tf.int32)],
 )
 def test_fixed_hotness_and_dtypes(tmp_path, stored_dtype, dtype, expected):
     """Our own files specify a fixed hotness: the ids are a dense tensor of the spec's width."""
@@ -293,16 +292,17 @@ BAD_ROWS = {
 }
 
 
-@ORDERS
 @pytest.mark.parametrize(("row", "message"), BAD_ROWS.values(), ids=BAD_ROWS)
-def test_positions_of_invalid_rows(tmp_path, order, row, message):
+def test_positions_of_invalid_rows(tmp_path, row, message):
     rows = rows_of(9)
     rows[6] = row
-    loader = open_samples(original(tmp_path, rows), "train", 9, **order)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        list(loader.dataset())
-    assert re.search(message, loader.failure)
-    assert loader.failure.startswith("f.yaml: split 'train': feature")
+    spec = original(tmp_path, rows)
+    for order in ({}, SHUFFLED):
+        loader = open_samples(spec, "train", 9, **order)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            list(loader.dataset())
+        assert re.search(message, loader.failure)
+        assert loader.failure.startswith("f.yaml: split 'train': feature")
 
 
 def test_unequal_hotness_despite_the_format(tmp_path):
@@ -321,24 +321,10 @@ def test_too_many_ids(tmp_path):
         open_samples(original(tmp_path, rows), "train", 9)
 
 
-def test_damaged_record(tmp_path):
-    spec = original(tmp_path, rows_of(12))
-    path = tmp_path / "train/numerical/data_1.tfrecords"
-    content = bytearray(path.read_bytes())
-    content[-6] ^= 1  # in the numbers of row 7
-    path.write_bytes(content)
-    message = "feature 'x': file 'train/numerical/data_1.tfrecords' is damaged"
-    with pytest.raises(ValueError, match=message):
-        open_samples(spec, "train", 4)
-
-
-@pytest.mark.parametrize(
-    "name", ["categorical_1", pytest.param("numerical", marks=pytest.mark.long)]
-)
-def test_changed_or_missing_bytes(tmp_path, name):
+def test_changed_or_missing_bytes(tmp_path):
     """Every seventh byte of a file with two records: an error, or (never) the rows."""
     spec = original(tmp_path, rows_of(6), per_file=2)
-    path = tmp_path / f"train/{name}/data_0.tfrecords"
+    path = tmp_path / "train/categorical_1/data_0.tfrecords"
     content = path.read_bytes()
     for position in range(0, len(content), 7):
         changed = bytearray(content)
@@ -347,5 +333,8 @@ def test_changed_or_missing_bytes(tmp_path, name):
             path.write_bytes(damaged)
             with pytest.raises(ValueError):
                 open_samples(spec, "train", 6)
+    path.write_bytes(content[:-6] + b"\x55" + content[-5:])
+    with pytest.raises(ValueError, match="'many': file 'train/cat.*/data_0.tfrecords' is damaged"):
+        open_samples(spec, "train", 6)
     path.write_bytes(content)
     assert open_samples(spec, "train", 6).stored_samples(0, 6)

@@ -91,8 +91,7 @@ def test_histories(implementation, distribution, dtype):
             assert result[i, 3 - step] == expected
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_features_of_items(implementation, dtype):
+def test_features_of_items(implementation, dtype=np.int64):
     table, items = np.array([0, 7, 8], dtype), np.array([[2, 1], [0, 2]], dtype)
     assert features_of_items(table, items).tolist() == [[8, 7], [0, 8]]
 

@@ -222,8 +222,6 @@ def half_a_history(content):
         (None, {"cat": [13, 15, 14, 18, 19, 11]}, "item 3 has two values of 'cat_pos': 13 and 14"),
         (None, {"cat": [13]}, "have 6, 1 values; expected equally many"),
         (None, {"ranges": RANGES[:2]}, "chunk 0 .* has 3 rows and chunk 1 .* has 2"),
-        (None, {"ranges": [0, 1, 2]}, "'ranges.bin' has 24 bytes, not a whole number .* 16 bytes"),
-        (None, {"rows": [], "ranges": []}, "has no rows"),
         (without_users, {}, "expected a feature of the user"),
         (half_a_history, {}, "ragged_binary store item_pos; a sequence model reads one, of"),
         (lambda c: c["metadata"].clear(), {}, "negatives is None"),

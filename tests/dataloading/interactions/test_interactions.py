@@ -36,16 +36,11 @@ def with_channels(spec: FeatureSpec, **channels) -> FeatureSpec:
     return FeatureSpec.from_dict(content, spec.base_directory, origin="f.yaml")
 
 
-@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8"])
+@pytest.mark.parametrize("dtype", ["int64", "uint8"])
 def test_rows_of_interactions(tmp_path, dtype):
     users, items = read_interactions(data_set(tmp_path, dtype=dtype), "train")
     assert users.tolist() == TRAIN["user"] and items.tolist() == TRAIN["item"]
     assert users.dtype == items.dtype == np.int32
-
-
-def test_stored_labels_of_1(tmp_path):
-    spec = data_set(tmp_path, TRAIN | {"label": [1] * 4})
-    assert len(read_interactions(spec, "train").users) == 4
 
 
 def test_lists(tmp_path):
@@ -118,10 +113,6 @@ def test_bad_lists(tmp_path, column, message):
     ("metadata", "message"),
     [
         ({}, "'test': metadata: 'test_samples_per_series' is missing, and there is a label"),
-        (
-            {"test_samples_per_series": 1},
-            "test_samples_per_series' is 1; expected the rows of a candidate list",
-        ),
         ({"test_samples_per_series": "3"}, "test_samples_per_series' is '3'; expected the rows"),
         ({"test_samples_per_series": 4}, "split 'test' has 6 rows, not a multiple of the 4"),
     ],

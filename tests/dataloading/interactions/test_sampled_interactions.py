@@ -70,10 +70,7 @@ def excess(counts, expected):
     return (chi_square - freedom) / math.sqrt(2 * freedom)
 
 
-@pytest.mark.quick("2-1", "97-4")
-@pytest.mark.parametrize(
-    ("num_interactions", "negative_samples"), [(1, 4), (2, 1), (97, 4), (512, 3)]
-)
+@pytest.mark.parametrize(("num_interactions", "negative_samples"), [(2, 1), (97, 4)])
 def test_interactions_and_negatives_of_an_epoch(stored, num_interactions, negative_samples):
     data = stored(num_interactions)
     loader = SampledInteractions(data.spec, "train", 64, negative_samples=negative_samples)
@@ -127,7 +124,6 @@ def test_batch_sizes_and_restarts(stored):
         assert batches(loader, 2, 485) == []
 
 
-@pytest.mark.quick("97-2")
 @pytest.mark.parametrize(("num_interactions", "world_size"), [(97, 2), (1, 3)])
 def test_shares_of_ranks(stored, world_size, num_interactions):
     spec, batch_size = stored(num_interactions).spec, 240
@@ -191,9 +187,7 @@ def test_independent_draws_of_neighbours_and_epochs(first):
         assert abs(excess(counts, len(numbers) / 400)) < 4
 
 
-@pytest.mark.parametrize(
-    "size", [*range(1, 40), 97, 128, 1000, 4096, 65_537, 99_991, 1 << 17, 1_000_003]
-)
+@pytest.mark.parametrize("size", [*range(1, 20), 128, 1000, 65_537, 1 << 17])
 def test_permutations(size):
     numbers = KeyedOrder(size).permuted(tf.range(size, dtype=tf.int64), keys(size)[0]).numpy()
     assert np.array_equal(np.bincount(numbers, minlength=size), np.ones(size, int))
@@ -207,7 +201,7 @@ def test_permutations_with_surplus_pairs(size, monkeypatch):
         assert sorted(result.numpy()) == list(range(size))
 
 
-@pytest.mark.parametrize("size", [(1 << 32) + 15, 10**12 + 39, (1 << 61) - 1, 1 << 62])
+@pytest.mark.parametrize("size", [(1 << 32) + 15, 10**12 + 39, 1 << 62])
 def test_samples_of_huge_permutations(size):
     rng = np.random.default_rng(0)
     begins = [0, size - 20_000, *rng.integers(0, size - 20_000, 4)]
@@ -219,7 +213,7 @@ def test_samples_of_huge_permutations(size):
     assert abs(excess(buckets, len(request) / 100)) < 4
 
 
-@pytest.mark.parametrize("size", [500_000, 524_288, 499_979])
+@pytest.mark.parametrize("size", [524_288, 499_979])
 def test_mixing_of_an_epoch(size):
     """New positions of neighbours, also of those one width apart, are uniform and independent."""
     order = KeyedOrder(size)

@@ -20,7 +20,7 @@ def test_alignment(num_bytes):
     assert buffer.shape == (num_bytes,) and buffer.ctypes.data % 64 == 0
 
 
-@pytest.mark.parametrize("size", [1, 3, 4, 8, 13, 52, 63, 64, 65, 200])
+@pytest.mark.parametrize("size", [1, 4, 13, 63, 64, 65, 200])
 def test_equal_sizes(implementation, size):
     random = np.random.default_rng(size)
     offsets = random.integers(0, len(CONTENT) - size + 1, 100)

@@ -40,8 +40,8 @@ ORDERS = {
 }
 
 
-@pytest.mark.parametrize("seed", range(6))  # a short last block comes at different places
-@pytest.mark.parametrize("step", [1, 7, 40, 64])
+@pytest.mark.parametrize("seed", range(4))  # a short last block comes at different places
+@pytest.mark.parametrize("step", [1, 40, 64])
 @pytest.mark.parametrize("order_of", ORDERS.values(), ids=ORDERS)
 def test_rows_by_cut_of_an_epoch(order_of, step, seed):
     whole, order = order_of(seed).samples(2, 0, 1003), order_of(seed)

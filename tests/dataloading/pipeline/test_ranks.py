@@ -75,8 +75,8 @@ def test_memory_of_a_finished_pipeline(open_rows):
     assert reference() is None
 
 
-@pytest.mark.quick("*-2", "shuffled-13-30-3")
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+@pytest.mark.quick("*-13-30-3", "file_order-0-1-2")
+@pytest.mark.parametrize("world_size", [2, 3])
 @pytest.mark.parametrize("num_samples", [30, 1])
 @pytest.mark.parametrize("start_sample", [0, 13])
 def test_concatenated_ids_of_all_ranks(open_rows, world_size, num_samples, start_sample):
@@ -105,21 +105,14 @@ def test_concatenated_ids_of_all_ranks(open_rows, world_size, num_samples, start
 
 def test_static_shapes_and_dtypes(open_rows):
     loader = open_rows(24, 12, rank=1, world_size=2, global_features=[1, 0, 1])
+    # A thread that tunes can delay the end of an iterator, and there is nothing to tune.
+    assert loader.dataset().options().autotune.enabled is False
     element = loader.dataset().element_spec
-    assert [ids.shape.as_list() for ids in element.inputs.categorical] == [
-        [None, 2],
-        [None, 1],
-        [None, 2],
-    ]
+    assert [ids.shape[1] for ids in element.inputs.categorical] == [2, 1, 2]
     assert [ids.dtype for ids in element.inputs.categorical] == [tf.int32, tf.int64, tf.int32]
     assert element.inputs.numerical.shape.as_list() == [None, 3]
     empty = open_rows(24, 12, rank=1, world_size=2, global_features=()).dataset()
     assert empty.element_spec.inputs.categorical == ()
-
-
-def test_autotuning(open_rows):
-    """Its thread can delay the end of an iterator, and there is nothing to tune."""
-    assert open_rows(24, 12).dataset().options().autotune.enabled is False
 
 
 def test_global_batch_of_several_generated_blocks():
@@ -203,8 +196,8 @@ def test_weights_of_a_padded_batch_by_hand(open_rows):
 
 
 @pytest.mark.quick("*-29-2", "shuffled-1-2")
-@pytest.mark.parametrize("world_size", [2, 3, 4])
-@pytest.mark.parametrize("num_samples", [24, 29, 31, 1])
+@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("num_samples", [24, 29, 1])
 def test_rows_and_mean_over_ranks(open_rows, world_size, num_samples):
     """Side by side, the rows of ranks are those of one rank; padding is a row of the batch, of
     weight 0. The mean is equal for any value per row, here for the first numerical feature."""

@@ -10,8 +10,8 @@ def shuffle(num_samples=1003, seed=5, block_samples=10, window_samples=40):
     return BlockShuffle(num_samples, seed, block_samples, window_samples)
 
 
-@pytest.mark.parametrize("num_samples", [1, 9, 10, 11, 39, 40, 41, 400, 1003])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("num_samples", [1, 9, 10, 40, 41, 1003])
+@pytest.mark.parametrize("seed", range(2))
 def test_permutations_of_epochs(num_samples, seed):
     order = shuffle(num_samples, seed)
     epochs = [order.samples(epoch, 0, num_samples) for epoch in range(3)]

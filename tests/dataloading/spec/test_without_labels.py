@@ -68,14 +68,16 @@ def assert_same_but_for_labels(found: list, expected: list) -> None:
         np.testing.assert_array_equal(batch.weights, whole.weights)
 
 
-@pytest.mark.quick("1-3-*-True-unknown", "1-3-own-False-*")
-@pytest.mark.parametrize("labels", ["stored", "absent", "no_chunk", "unknown"])
-@pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("global_features", [None, [1, 0, 1], []], ids=["own", "global", "none"])
-@pytest.mark.parametrize(("rank", "world_size"), [(0, 1), (1, 3)])
-def test_inputs_with_and_without_labels(stored, labels, shuffle, global_features, rank, world_size):
+@pytest.mark.parametrize(
+    ("labels", "shuffle", "global_features"),
+    [
+        *(("stored", False, None), ("absent", False, [1, 0, 1]), ("no_chunk", True, None)),
+        *(("unknown", True, [1, 0, 1]), ("unknown", False, [])),
+    ],
+)
+def test_inputs_with_and_without_labels(stored, labels, shuffle, global_features):
     """Shares, padding, weights, ids of the whole batch and a start within the epoch."""
-    settings = {"rank": rank, "world_size": world_size, "global_features": global_features}
+    settings = {"rank": 1, "world_size": 3, "global_features": global_features}
     settings["shuffle"] = shuffle
     expected = StoredDataset(stored(), "test", 6, **settings)
     whole = [list(expected.dataset(1, start_sample)) for start_sample in (0, 4)]
@@ -162,10 +164,10 @@ UNLABELLED = {
 
 
 @pytest.mark.parametrize(("labels", "message"), UNLABELLED.items(), ids=UNLABELLED)
-@pytest.mark.parametrize("global_features", [None, []], ids=["own", "global"])
-def test_missing_labels_in_training_and_evaluation(stored, labels, message, global_features):
-    with pytest.raises(ValueError, match=message):
-        StoredDataset(stored(labels), "test", 6, global_features=global_features)
+def test_missing_labels_in_training_and_evaluation(stored, labels, message):
+    for global_features in (None, []):
+        with pytest.raises(ValueError, match=message):
+            StoredDataset(stored(labels), "test", 6, global_features=global_features)
 
 
 @pytest.mark.parametrize("with_labels", [False, True])

@@ -98,8 +98,9 @@ def test_float16_overflow(tmp_path, small_blocks):
         lookup(CheckpointRows(trained, "t"), ServedLookup("t", "ids", 0, 2, "sum"), of_ids, "fp16")
 
 
-@pytest.mark.parametrize("quantize", ["none", "fp16", "int8"])
-@pytest.mark.parametrize("value", [np.nan, -np.inf])
+@pytest.mark.parametrize(
+    ("quantize", "value"), [("none", np.nan), ("fp16", -np.inf), ("int8", np.nan)]
+)
 def test_values_not_finite(tmp_path, monkeypatch, small_blocks, value, quantize):
     values = np.zeros((5000, 4), np.float32)
     values[3210, 2] = value

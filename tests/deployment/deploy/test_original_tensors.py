@@ -61,7 +61,7 @@ def test_local_backend(trained_dlrm, rows, tmp_path):
     np.testing.assert_allclose(scorer.score(arrays)[:, 0], expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("dense_format", ["tf-savedmodel", "onnx", "trt"])
+@pytest.mark.parametrize("dense_format", ["tf-savedmodel", "trt"])
 def test_tensorflow_ensemble(trained_dlrm, rows, tmp_path, dense_format, capsys):
     flags = ["--sparse-format", "tf-savedmodel", "--dense-format", dense_format]
     deploy(trained_dlrm, tmp_path, *flags, "--memory-threshold-gb", "60", "--fused_embedding")
@@ -91,11 +91,10 @@ def test_tensorflow_ensemble(trained_dlrm, rows, tmp_path, dense_format, capsys)
     (logits,) = open_session(tmp_path / "dense/1/model.onnx").run(["DENSE_OUTPUT"], inputs)
     assert_scores(logits, expected)
     script = tmp_path / "dense/build_plan.sh"
-    assert script.exists() == bool(dense.optimization.ByteSize()) == (dense_format == "trt")
-    if dense_format == "trt":
-        text = script.read_text()
-        assert "--optShapes=embeddings:1024x32,numerical_features:1024x3" in text
-        assert "--maxShapes=embeddings:32768x32,numerical_features:32768x3" in text
+    assert script.exists() and dense.optimization.ByteSize()
+    text = script.read_text()
+    assert "--optShapes=embeddings:1024x32,numerical_features:1024x3" in text
+    assert "--maxShapes=embeddings:32768x32,numerical_features:32768x3" in text
 
 
 def test_half_precision_saved_model(trained_dlrm, tmp_path, capsys):
@@ -112,16 +111,12 @@ def test_half_precision_saved_model(trained_dlrm, tmp_path, capsys):
     assert (tmp_path / "sparse/config.pbtxt").exists()
 
 
-@pytest.mark.parametrize("monolithic", [False, True])
-def test_names_and_versions(trained_dlrm, tmp_path, monolithic):
-    names = [] if monolithic else ["--sparse-model-name=a", "--dense-model-name=b"]
-    whole = ["--monolithic"] * monolithic
-    assert trained_dlrm.deploy(tmp_path, *names, *whole, "--model-version=12") == 0
-    assert sorted(os.listdir(tmp_path)) == (["dlrm"] if monolithic else ["a", "b", "dlrm"])
-    version = tmp_path / "dlrm/12"
-    assert (version / "model.py").exists() == monolithic
-    if not monolithic:
-        assert steps(read_config(tmp_path / "dlrm/config.pbtxt")) == ["a", "b"]
+def test_names_and_versions(trained_dlrm, tmp_path):
+    names = ["--sparse-model-name=a", "--dense-model-name=b"]
+    assert trained_dlrm.deploy(tmp_path, *names, "--model-version=12") == 0
+    assert sorted(os.listdir(tmp_path)) == ["a", "b", "dlrm"]
+    assert (tmp_path / "dlrm/12").is_dir()
+    assert steps(read_config(tmp_path / "dlrm/config.pbtxt")) == ["a", "b"]
 
 
 def test_loading_by_a_server(trained_dlrm, tmp_path, capsys):
@@ -151,9 +146,7 @@ def sent_keys(arrays, is_fused):
     return np.concatenate(keys).astype(np.int64)[None], np.array([numbers], np.int32)
 
 
-@pytest.mark.parametrize(
-    ("is_fused", "dense_format"), [(True, "trt"), (False, "onnx"), (True, "tf-savedmodel")]
-)
+@pytest.mark.parametrize(("is_fused", "dense_format"), [(False, "trt"), (True, "tf-savedmodel")])
 def test_hps_ensemble(trained_dlrm, rows, tmp_path, is_fused, dense_format):
     flags = ["--hps_gpucacheper", "0.1", "--num_gpus", "1", "--sparse-format", "hps"]
     flags += ["--dense-format", dense_format, *["--fused_embedding"] * is_fused]

@@ -61,9 +61,8 @@ def test_ensemble(trained_of_texts, tmp_path):
     assert first.output_map["numerical_features"] == "sparse_numerical_features"
 
 
-@pytest.mark.parametrize("flags", [["--inputs=encoded"], ["--tensors=nvidia"]])
-def test_encoded_requests(trained_of_texts, tmp_path, flags):
-    assert trained_of_texts.deploy(tmp_path, "--monolithic", *flags) == 0
+def test_encoded_requests(trained_of_texts, tmp_path):
+    assert trained_of_texts.deploy(tmp_path, "--monolithic", "--inputs=encoded") == 0
     config = read_config(tmp_path / "dlrm/config.pbtxt")
     assert inputs_of(config).keys() == ENCODED.keys()
     assert "columns" not in config.parameters and config.model_warmup

@@ -121,7 +121,6 @@ INVALID = """
 --batch_sizes=0
 --concurrency=1,1025
 --model_name=a,a
---model_name=a,
 --output=.
 --result_path=results
 --client=perf_analyzer

@@ -30,9 +30,8 @@ def clicks(tmp_path_factory):
     return write_clicks(tmp_path_factory.mktemp("clicks") / "1")
 
 
-@pytest.mark.parametrize("threads", [0, 1])
-def test_scores_by_hand(clicks, threads):
-    scorer = RequestScorer(clicks, threads)
+def test_scores_by_hand(clicks):
+    scorer = RequestScorer(clicks, 1)
     for rows in (1, 8, 3):
         scores = scorer.score(request(rows))
         assert scores.dtype == np.float32 and scores.shape == (rows, 1)
@@ -48,10 +47,8 @@ def test_blocks_of_rows(clicks, monkeypatch):
 def test_unlimited_batch_size(tmp_path):
     """Memory is allocated for the rows of a request, not for the largest batch."""
     folder = write_clicks(tmp_path / "1", max_batch_size=2**63 - 1)
-    scorer = RequestScorer(folder)
-    for rows in (2, 8, 3):
-        result = scorer.score(request(rows))
-        np.testing.assert_allclose(result, expected_scores(request(rows)), rtol=0, atol=1e-7)
+    result = RequestScorer(folder).score(request(3))
+    np.testing.assert_allclose(result, expected_scores(request(3)), rtol=0, atol=1e-7)
 
 
 def test_limit_of_threads(clicks):

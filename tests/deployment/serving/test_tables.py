@@ -27,16 +27,16 @@ from tests.deployment.serving.made_models import (
 )
 
 
-@pytest.mark.parametrize("rows", [1, 3, 8])
-def test_lookup_by_hand(tmp_path, rows):
+def test_lookup_by_hand(tmp_path):
     """Sums of two ids, of some or none of three, tables in one file and in another."""
-    arrays = request(rows)
-    result = MappedTables(write_clicks(tmp_path / "1"), CLICKS).lookup(arrays)
-    assert result.dtype == np.float32
-    assert np.array_equal(result, expected_embeddings(arrays))
+    tables = MappedTables(write_clicks(tmp_path / "1"), CLICKS)
+    for rows in (1, 8):
+        result = tables.lookup(request(rows))
+        assert result.dtype == np.float32
+        assert np.array_equal(result, expected_embeddings(request(rows)))
     # Row 0: city 0; tags 1 twice, rows 5 of the file; the word 5 alone. Row 2 has no words.
     assert result[0].tolist() == [0, 0, 10, -2.5, 6, 6.5, -6]
-    assert rows < 3 or result[2, 4:].tolist() == [0, 0, 0]
+    assert result[2, 4:].tolist() == [0, 0, 0]
 
 
 def test_sum_before_padded_lookup(tmp_path):
@@ -113,8 +113,9 @@ def by_loops(interface, meant, ids):
     return np.stack(rows)
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize(
+    ("threads", "dtype"), [(1, "float32"), (3, "float32"), (3, "float16"), (1, "int8")]
+)
 @pytest.mark.parametrize(
     ("widths", "in_one_file", "hotness", "sums"),
     [
@@ -169,10 +170,8 @@ def test_exact_widening_of_float16():
     [
         ("two.npy", None, r"two.npy: is not a table .*; deploy the checkpoint again"),
         ("two.npy", np.zeros((8, 2), "f4"), r"float32 \[8, 2\]; table 'tags' needs .*\[9 or more"),
-        ("two.npy", np.zeros((9, 3), "f4"), r"float32 \[9, 3\]; table 'city' needs .*, 2\]"),
         ("two.npy", np.zeros((9, 2), "f2"), r"holds float16 \[9, 2\]; table 'city' needs float32"),
         ("words.npy", np.zeros(18, "f4"), r"float32 \[18\]; table 'words' needs float32"),
-        ("words.npy", np.array([{}]), "is not a table"),
     ],
 )
 def test_files_unlike_interface(tmp_path, file, content, message):

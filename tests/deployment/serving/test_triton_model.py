@@ -109,7 +109,7 @@ def test_preload_of_tables(tmp_path, triton_model, said, monkeypatch, available)
     assert preloaded == [True, False]
 
 
-@pytest.mark.parametrize("file", ["tables/two.npy", "dense.onnx", "interface.json"])
+@pytest.mark.parametrize("file", ["tables/two.npy", "dense.onnx"])
 def test_flipped_bit(tmp_path, triton_model, file):
     folder = write_clicks(tmp_path / "1")
     checksums.write(folder)
@@ -242,7 +242,6 @@ def test_unknown_ids_next_to_bad_request(tmp_path, triton_model):
         ({}, 8),
         ({"parameters": {"threads": {"string_value": "3"}}, "instance_group": [{"count": 4}]}, 3),
         ({"parameters": {"threads": {"string_value": "0"}}, "instance_group": [{"count": 2}]}, 4),
-        ({"instance_group": [{"count": 3}, {"count": 9}]}, 1),
     ],
 )
 def test_threads_of_instance(triton_model, config, threads):

@@ -27,10 +27,8 @@ ENSEMBLE = {"e": "ensemble", "e_sparse": "sparse", "e_dense": "dense"}
     ("roles", "path", "by"),
     [
         ({"a": "scorer"}, ".", ["a/1"]),
-        ({"a": "scorer"}, "a", ["a/1"]),
         ({"a": "scorer"}, "a/1", ["a/1"]),
         (ENSEMBLE, ".", ["e_sparse/1", "e_dense/1"]),
-        (ENSEMBLE, "e", ["e_sparse/1", "e_dense/1"]),
         (ENSEMBLE | {"a": "scorer"}, "a", ["a/1"]),
         ({"a": "scorer", "a_checks": "checks"}, ".", ["a/1"]),
     ],
@@ -47,9 +45,7 @@ def test_model_of_path(tmp_path, roles, path, by):
         ({}, "none", "does not exist"),
         ({}, ".", "has no model"),
         ({"a": "scorer"} | ENSEMBLE, ".", "several models; name one of them: .*/a, .*/e$"),
-        ({"a_checks": "checks", "b": "ensemble"}, ".", "only a part of an ensemble"),
         ({"b": "ensemble", "b_sparse": "sparse"}, "b", "only a part of an ensemble"),
-        (ENSEMBLE, "e_dense", "only a part of an ensemble"),
         (ENSEMBLE, "e_sparse/1", "only a part of an ensemble"),
     ],
 )

@@ -108,16 +108,13 @@ def test_kill_at_each_rename(tmp_path, monkeypatch, linked):
 
 
 def test_kept_models(repository):
+    with pytest.raises(ValueError, match="repository/m exists .*; replace it with --overwrite"):
+        deploy(repository)
     (repository / "theirs").mkdir()
     (repository / "theirs" / "text").write_text("theirs")
     deploy(repository, ["n"], overwrite=True)
     expected = dict.fromkeys(MODELS, "new") | {"n": "new", "theirs": "theirs"}
     assert content(repository) == expected
-
-
-def test_monolithic_model_in_place_of_an_ensemble(repository):
-    deploy(repository, ["m"], "newer", overwrite=True)
-    assert content(repository) == {"m": "newer"}
 
 
 def test_names_given_to_parts_and_not(repository):
@@ -150,13 +147,7 @@ def test_part_of_another_deployment(repository, linked):
     assert content(repository) == dict.fromkeys(MODELS, "new")
 
 
-def test_missing_overwrite_flag(repository):
-    with pytest.raises(ValueError, match="repository/m exists .*; replace it with --overwrite"):
-        deploy(repository)
-    assert content(repository) == dict.fromkeys(MODELS, "new")
-
-
-@pytest.mark.parametrize("marker", [None, "no JSON", "[]", '{"version": 1, "files": 3}'])
+@pytest.mark.parametrize("marker", [None, "no JSON", '{"version": 1, "files": 3}'])
 def test_models_of_others(tmp_path, marker):
     repository = tmp_path / "repository"
     (repository / "m").mkdir(parents=True)

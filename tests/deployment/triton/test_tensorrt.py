@@ -93,9 +93,7 @@ def test_missing_prerequisites(path, there):
     assert not can_build()
 
 
-@pytest.mark.parametrize(
-    ("precision", "flag"), [("fp32", "--noTF32"), ("fp16", "--fp16"), ("bf16", "--bf16")]
-)
+@pytest.mark.parametrize(("precision", "flag"), [("fp32", "--noTF32"), ("bf16", "--bf16")])
 def test_plan_with_gpu(tmp_path, gpu, precision, flag):
     folder, message = write(tmp_path, precision)
     assert message == f"a TensorRT plan in {precision}"

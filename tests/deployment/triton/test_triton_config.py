@@ -1,9 +1,6 @@
 """Configurations of served models, parsed back."""
 
-from tritonclient.grpc.model_config_pb2 import (
-    TYPE_INT64,
-    ModelConfig,
-)
+from tritonclient.grpc.model_config_pb2 import TYPE_INT64, ModelConfig
 
 from deployment.serving.interface import ServedTensor
 from deployment.triton.config_pbtxt import Batching, Instances, model_config, write_config

@@ -16,11 +16,8 @@ from tests.preproc.amazon_books.amazon_reference import parse
 REVIEW = '{"reviewerID": "A1", "asin": "B1", "unixReviewTime": 5}'
 BAD_REVIEWS = {
     '{"asin": "B1", "unixReviewTime": 5}': "row 2 .*: no reviewerID",
-    '{"reviewerID": "A", "asin": "", "unixReviewTime": 5}': "no asin",
     '{"reviewerID": "A", "asin": "None", "unixReviewTime": 5}': r"no asin \('None' is a spelling",
     '{"reviewerID": "A", "asin": "B", "unixReviewTime": 5.5}': "unixReviewTime is '5.5'",
-    '{"reviewerID": "A", "asin": "B", "unixReviewTime": "today"}': "unixReviewTime is 'today'",
-    '{"reviewerID": "A", "asin": "B", "unixReviewTime": true}': "unixReviewTime is 'true'",
     '{"reviewerID": "A", "asin": "B", "unixReviewTime": null}': "no unixReviewTime",
     '{"reviewerID": "A", "asin": "B", "unixReviewTime": 9223372036854775808}': "integer of 64 bits",
     '{"reviewerID": "A", "asin": "B"': "line 2: expected a JSON object",
@@ -30,9 +27,7 @@ BAD_REVIEWS = {
 METADATA = {
     '{"asin": "B1", "categories": [["Books", "X"], ["Books", "Y"]]}': ("B1", "Y"),
     '{"asin": "B1", "categories": [["Books"], []]}': ("B1", None),
-    '{"asin": "B1", "categories": []}': ("B1", None),
     '{"asin": "B1", "categories": [[""]]}': ("B1", None),
-    '{"asin": "B1", "categories": null, "price": null}': ("B1", None),
     '{"asin": "B1"}': ("B1", None),
     '{"asin": "B1", "categories": ["Books", "Y"]}': ("B1", "Y"),  # 2023
     '{"asin": "B1", "category": ["Books", "Y"]}': ("B1", "Y"),  # 2018
@@ -45,25 +40,22 @@ LITERALS = {
     "{'asin': 'B1', 'categories': [['Books', 'Children\\'s']]}": ("B1", "Children's"),
     "{'asin': 'B1', 'categories': [['Books', \"Children's\"]], 'price': 9.5}": ("B1", "Children's"),
     "{'categories': [['a'], ['b', 'c']], 'related': {'x': ['y', 'z']}, 'asin': 'B1'}": ("B1", "c"),
-    "{'asin': 'B1', 'categories': [['Books'], []]}": ("B1", None),
     "{'asin': 'B1', 'title': \"'asin': 'no'\", 'also': {'asin': 'no'}}": ("B1", None),
     "{'asin': 'B1', 'categories': [['\\u00e9\\N{BULLET}']]}": ("B1", "é•"),
     "{'asin': 'B1', 'categories': [['caf\\xe9']], 'rank': {}, 'x': -1.}": ("B1", "café"),
     "{ 'asin' :'B1','categories':[['x',],], 'd': {'a': [['deep', [None]]]}}": ("B1", "x"),
     "{'asin': 'B1', 'asin': 'B2', 'categories': [['x']]}": ("B2", "x"),
     "{'asin': 'B1', 'price': 007}": "neither JSON",
-    "{'asin': 'B1', 'price': f()}": "neither JSON",
     "{'asin': 'B1', 'price': 1": "neither JSON",
     "{'asin': 'B1', 'x': " + "[" * 5000 + "]" * 5000 + "}": "neither JSON",
     "{'asin': 'B1', {}: 1}": "neither JSON",
     "['asin']": "a Python literal, but no object",
     "{'asin': ''}": "asin is ''",
-    "{'asin': 5}": "asin is 5",
     "{'title': 'asin'}": "asin is missing",
 }
 BAD_METADATA = {
     f'{{"asin": "B1", "categories": {value}}}': "categories is "
-    for value in ('"x"', '["x", 1]', "[[1]]", '[["a", null]]', '[["a"], null]', "{}", '[[["a"]]]')
+    for value in ('"x"', '["x", 1]', '[["a", null]]', '[["a"], null]', '[[["a"]]]')
 }
 
 

@@ -77,7 +77,6 @@ def random_log(seed, num_users=9, num_items=12):
         (0, ["--min_events", 5, "--max_history", 4]),
         (1, ["--min_events", 2, "--max_history", 1, "--seed", 7, "--threads", 1]),
         (2, ["--min_events", 4, "--max_history", 20, "--validation_event"]),
-        (3, ["--min_events", 2, "--max_history", 3, "--validation_event"]),
         (4, ["--min_events", 3, "--max_history", 4, "--negatives", "popularity"]),
     ],
 )

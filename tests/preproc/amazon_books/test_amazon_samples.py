@@ -38,7 +38,7 @@ def test_rows_by_hand(tmp_path, monkeypatch, block):
     assert rows_of(tmp_path / "test", 4) == ([[1, 7, 8, 18], [2, 6, 1, 11]], [[0, 3], [4, 5]])
 
 
-@pytest.mark.parametrize("counts", [[2], [3], [2, 3, 4], [7, 2, 5]])
+@pytest.mark.parametrize("counts", [[2, 3, 4], [7, 2, 5]])
 @pytest.mark.parametrize("with_validation", [False, True])
 @pytest.mark.parametrize("least", [1, 2])
 def test_events_of_splits(tmp_path, counts, with_validation, least):

@@ -120,13 +120,12 @@ def test_too_few_events(tmp_path, name):
 @pytest.mark.parametrize(
     ("texts", "values"),
     [
-        (["1", "-20", "0"], [1, -20, 0]),
         (["1", "007", "0"], ["1", "007", "0"]),
         (["1", str(2**63 - 1), str(-(2**63))], [1, 2**63 - 1, -(2**63)]),
         (["1", str(2**63)], ["1", str(2**63)]),
         (["1", "-0"], ["1", "-0"]),
     ],
-    ids=["integers", "leading zeros", "64 bits", "more than that", "minus zero"],
+    ids=["leading zeros", "64 bits", "more than that", "minus zero"],
 )
 def test_integers_or_text(tmp_path, texts, values):
     rows = [("user_id", "item_id", "time"), *((text, "x", 1) for text in texts)]
@@ -183,14 +182,11 @@ def ns(*moment):
     ("times", "dtype", "expected"),
     [
         (["5", "-7", "007"], int, [5, -7, 7]),
-        (["1406073600000000001", "-9"], int, [1406073600000000001, -9]),
         (["5", "2.5", "1e3"], float, [5, 2.5, 1000]),
         ([str(2**53 + 1), ".5", "-3."], int, [10 * 2**53 + 10, 5, -30]),
-        (["1406073600.123456701", "-0.5"], int, [1406073600123456701, -5 * 10**8]),
         (["1406073600.100000000000", "7"], int, [14060736001, 70]),
         (["0.1", f"{0.1 + 0.2}", str(2**53)], float, [0.1, 0.1 + 0.2, 2**53]),
         (["2014-07-23", "1969-12-31 23:59:59"], int, [ns(2014, 7, 23), -(10**9)]),
-        (["2014-07-23T12:30:00Z", "2014-07-23 12:30"], int, [ns(2014, 7, 23, 12, 30)] * 2),
         (["2014-07-23 12:30:00+02"], int, [ns(2014, 7, 23, 10, 30)]),
     ],
 )
@@ -204,14 +200,13 @@ def test_times(tmp_path, times, dtype, expected):
     ("times", "expected"),
     [
         (pa.array([5, 6], pa.int32()), [5, 6]),
-        (pa.array([5.5, 6.0]), [55, 60]),
         (pa.array([5.5e-9, 6.0]), [5.5e-9, 6]),
         (pa.array([Decimal("5.1"), Decimal("1406073600.123456701")]), [1, 1406073600123456701]),
         (pa.array([1, 2], pa.timestamp("s", "Europe/Berlin")), [10**9, 2 * 10**9]),
         (pa.array([1, 2], pa.date32()), [ns(1970, 1, 2), ns(1970, 1, 3)]),
         (pa.array(["1970-01-02", "1970-01-03"]), [ns(1970, 1, 2), ns(1970, 1, 3)]),
     ],
-    ids=["integers", "floats", "exponents", "decimals", "timestamps", "dates", "text"],
+    ids=["integers", "exponents", "decimals", "timestamps", "dates", "text"],
 )
 def test_times_of_parquet(tmp_path, times, expected):
     log = tmp_path / "log.parquet"
@@ -228,9 +223,7 @@ def test_times_of_parquet(tmp_path, times, expected):
     ("text", "num_good", "message"),
     [
         ("1,2,3,x\n,2,3,x\n", 1, "log.csv, row 2 .*: no user_id.* skip"),
-        ("1,,3,x\n", 0, "row 1 .*: no item_id"),
         ('1,"2",3,x\n1,2,"",x\n', 1, "row 2 .*: no time"),
-        ("1,2,nan,x\n", 0, r"row 1 .*: no time \('nan' is a spelling of a missing value"),
         ("1,2,3,x\n NULL,2,3,x\n", 1, r"row 2 .*: no user_id \('NULL' is"),
         ("1,2,3,x\n1,2,3\n", 1, "line 3: expected 4 fields.*--on_bad_line skip"),
     ],
@@ -249,9 +242,7 @@ def test_bad_rows(tmp_path, text, num_good, message):
     ("text", "message"),
     [
         (HEADER + "1,2,3,x\n1,2,soon,x\n", "row 2 .*: time is 'soon'"),
-        (HEADER + "1,2,0x1F,x\n", "row 1 .*: time is '0x1F'"),
         (HEADER + "1,2,9999-12-31,x\n", "is '9999-12-31'"),
-        (HEADER + f"1,2,3,x\n1,2,{2**63},x\n", f"row 2 .* is {2**63}"),
         (HEADER + f"1,2,1e3,x\n1,2,-{2**53 + 1},x\n", f"row 2 .* is -{2**53 + 1}"),
         (HEADER + f"1,2,1.{'1' * 18},x\n1,2,99,x\n", "row 1 .* is 1.1+"),
         (HEADER + "1,2,3,x\n1,2,2014-07-23,x\n", "row 2 .* numbers"),
@@ -310,7 +301,6 @@ def test_row_numbers_after_skipped_rows(tmp_path):
         ({"user_id": pa.array([2**63], pa.uint64())}, "row 1 .*: user_id is 9223372036854775808"),
         ({"cat": [True]}, "cat holds boolean"),
         ({"time": [float("nan")]}, "row 1 .*: time is 'nan'"),
-        ({"time": [True]}, "row 1 .*: time is 'True'"),
         ({"USER_ID": [2]}, "'user_id' and 'USER_ID'"),
     ],
 )

@@ -204,12 +204,10 @@ def changed(index: int, value, row=FIRST) -> list:
     [
         (changed(0, 0.5), {"label": pa.float32()}, "column 'label': expected whole numbers"),
         (changed(1, None), {}, "rows 0 to 1: column 'user_id': expected a value"),
-        (changed(1, 2**63), {"user_id": pa.uint64()}, "rows 0 to 1: column 'user_id'"),
         (changed(1, [1]), {"user_id": pa.list_(pa.int64())}, "'user_id': expected whole numbers"),
         (changed(4, None), {}, "column 'item_id_pos': expected a value"),
         (changed(4, [1, None, 3]), {}, "column 'item_id_pos': expected a value"),
         (changed(7, [0.5] * 3), {"cat_id_neg": pa.list_(pa.float32())}, "expected lists of whole"),
-        (changed(7, 3), {"cat_id_neg": pa.int64()}, "'cat_id_neg': expected lists of whole"),
     ],
 )
 def test_bad_values(tmp_path, capsys, row, types, message):
@@ -233,7 +231,6 @@ def source(tmp_path):
         (["--number_of_item_features", "3"], "8 columns"),
         (["--number_of_user_features", "4", "--number_of_item_features", "1"], "of 3 features"),
         (["--number_of_user_features", "2"], "--number_of_user_features"),
-        (["--number_of_user_features", "3"], "user_features 3"),
         (["--prebatch_train_size", "-1"], "--prebatch_train_size"),
         (["--train_dir", "gone"], "gone"),
         (["--metadata_file", "gone.json"], "gone.json"),
@@ -280,7 +277,6 @@ def damaged(source):
         (other_columns, "part.1.parquet has the columns"),
         (twice, "'cat_id_pos' and 'cat_id_pos'"),
         (damaged, "part.0.parquet is damaged"),
-        (lambda s: (s / "train/part.0.parquet").write_text("x" * 50), "part.0.parquet"),
     ],
 )
 def test_wrong_folders(source, tmp_path, capsys, spoil, message):
@@ -294,9 +290,6 @@ def test_wrong_folders(source, tmp_path, capsys, spoil, message):
     "text",
     [
         "{",
-        "[]",
-        '{"cardinalities": 3}',
-        '{"cardinalities": [{"name": "a", "value": true}]}',
         '{"cardinalities": [{"name": "a", "value": 0}]}',
         '{"cardinalities": [{"name": "a", "value": 1}, {"name": "a", "value": 1}]}',
         '{"cardinalities": [{"name": "a", "value": 1}], "max_history": 0}',

@@ -15,25 +15,20 @@ from tests.preproc.criteo import criteo_reference as reference
 ROOT = Path(__file__).parents[3]
 
 
-def call(module, *arguments):
-    command = [sys.executable, "-m", module, *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory):
     folder = tmp_path_factory.mktemp("generated") / "raw logs"
-    arguments = ["--output", folder, "--days", 3, "--rows_per_day", 1000, "--gzip"]
-    result = call("preproc.criteo.generate_logs", *arguments)
-    assert result.returncode == 0, result.stderr
-    assert "3 x 1,000 rows" in result.stdout
+    flags = ["--output", str(folder), "--days", "3", "--rows_per_day", "1000", "--gzip"]
+    assert generate_logs.main(flags) == 0
     return folder
 
 
 def test_generated_logs_end_to_end(raw, tmp_path):
+    """In a process of its own."""
     output = tmp_path / "prepared"
-    arguments = ["--input", raw, "--output", output, "--frequency_threshold", 3, "--days", "0-2"]
-    result = call("preproc.criteo", *arguments)
+    flags = ["--input", raw, "--output", output, "--frequency_threshold", "3", "--days", "0-2"]
+    command = [sys.executable, "-m", "preproc.criteo", *flags]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     files = [raw / f"day_{day}.gz" for day in range(3)]
     assert reference.files_of(output) == reference.prepare(files, 3)
@@ -78,10 +73,8 @@ def test_generated_log(raw):
     assert all(len(field) in (0, 8) for line in fields for field in line[14:])
     common = np.mean([line[14 + 8] == fields[0][14 + 8] for line in fields])
     assert common > 0.1  # three values only in this column
-    again = call(
-        "preproc.criteo.generate_logs", "--output", raw.parent / "b", "--rows_per_day", 1000
-    )
-    assert again.returncode == 0
+    flags = ["--output", str(raw.parent / "b"), "--rows_per_day", "1000"]
+    assert generate_logs.main(flags) == 0
     assert (raw.parent / "b" / "day_0").read_bytes() == days[0]
 
 

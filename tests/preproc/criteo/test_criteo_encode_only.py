@@ -210,14 +210,7 @@ def test_damaged_vocabulary(log, known, tmp_path, damage, message):
 
 
 @pytest.mark.parametrize(
-    "flags",
-    [
-        "--frequency_threshold=3",
-        "--bin_numericals",
-        "--holdout_fraction=0.2",
-        "--output_ordering=any",
-        "--engine=spark",
-    ],
+    "flags", ["--frequency_threshold=3", "--output_ordering=any", "--engine=spark"]
 )
 def test_unread_flags(log, known, tmp_path, capsys, flags):
     assert encode(log / "day_2", tmp_path / "out", known, flags) == 2

@@ -33,25 +33,10 @@ def run(source, output, **options):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [("0-3", (0, 1, 2, 3)), ("0,1,5-7", (0, 1, 5, 6, 7)), (" 4 ", (4,)), ("3, 0 - 1", (0, 1, 3))],
+    ("text", "message"), [("", "got ''"), ("5-3", "'5-3'"), ("0-3,2", "day 2 twice")]
 )
-def test_days(text, expected):
-    assert parse_days(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "got ''"),
-        ("1,,2", "1,,2"),
-        ("a", "got 'a'"),
-        ("-1", "got '-1'"),
-        ("5-3", "'5-3'"),
-        ("0-3,2", "day 2 twice"),
-    ],
-)
-def test_bad_days(text, message):
+def test_days(text, message):
+    assert parse_days("0,1,5-7") == (0, 1, 5, 6, 7) and parse_days("3, 0 - 1") == (0, 1, 3)
     with pytest.raises(ValueError, match=message):
         parse_days(text)
 
@@ -65,11 +50,8 @@ def test_names_of_day_files(tmp_path):
     assert [file.path.name for file in result] == names
     assert [file.day for file in result] == [0, 1, 2, 3, 10]
     assert [file.day for file in find_log_files(tmp_path, (1, 10))] == [1, 10]
-
-
-def test_folder_without_days(tmp_path):
     with pytest.raises(ValueError, match="no day files"):
-        find_log_files(tmp_path, None)
+        find_log_files(tmp_path / "day_7", None)
 
 
 def test_two_files_for_one_day(raw):
@@ -82,11 +64,9 @@ def test_two_files_for_one_day(raw):
     ("options", "flag"),
     [
         ({"frequency_threshold": -1}, "--frequency_threshold"),
-        ({"column_thresholds": ((3, -1),)}, "--frequency_threshold"),
         ({"threads": 0}, "--threads"),
         ({"memory_limit_bytes": 1 << 20}, "--memory_limit"),
         ({"temp_dir": Path("nowhere")}, "--temp_dir nowhere"),
-        ({"holdout_fraction": 0.0}, "--holdout_fraction"),
         ({"holdout_fraction": 1.0}, "--holdout_fraction"),
         ({"holdout_fraction": 0.5, "validation_fraction": 0.5}, "--validation_fraction"),
         ({"validation_fraction": 0.5}, "--validation_fraction 0.5 needs --holdout_fraction"),
@@ -118,8 +98,9 @@ def test_options_against_files(raw, tmp_path, source, options, message):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("text", ["", "GB", "4 X", "-1GB", "1e3", "99999999999999GB", "9" * 400])
+@pytest.mark.parametrize("text", ["", "GB", "-1GB", "99999999999999GB"])
 def test_bad_size(text):
+    assert parse_bytes("512 MiB") == 512 << 20 and parse_bytes("1.5gib") == 3 << 29
     with pytest.raises(ValueError, match="expected a size like"):
         parse_bytes(text)
 

@@ -30,19 +30,11 @@ MALFORMED = {
     "39 fields": (GOOD.rsplit(b"\t", 1)[0], "it has 39 fields"),
     "41 fields": (GOOD + b"\t", "it has 41 fields"),
     "label 2": (b"2" + GOOD[1:], "its label is '2'; a label is 0 or 1"),
-    "no label": (GOOD[1:], "its label is ''"),
-    "label 01": (b"0" + GOOD, "its label is '01'"),
     "fraction": (GOOD.replace(b"-2", b"-2.0"), "num_5 is '-2.0'; a numerical is an integer"),
-    "exponent": (GOOD.replace(b"-2", b"1e3"), "num_5 is '1e3'"),
-    "plus": (GOOD.replace(b"-2", b"+2"), "num_5 is '.2'"),
-    "space": (GOOD.replace(b"-2", b" 2"), "num_5 is ' 2'"),
-    "minus": (GOOD.replace(b"-2", b"-"), "num_5 is '-'"),
     "19 digits": (GOOD.replace(b"-2", b"1" * 19), "num_5 is '1111111111111111111'"),
     "text": (GOOD.replace(b"-2", b"x" * 50), "num_5 is 'x{40}\\.\\.\\.'"),
     "other digits": (GOOD.replace(b"-2", "٣".encode()), "num_5 is '٣'"),
     "control character": (GOOD.replace(b"aa", b"a\x01"), "cat_0 is 'a.x01'; a categorical has no"),
-    "zero byte": (GOOD.replace(b"bb", b"b\x00"), "cat_25 is 'b.x00'"),
-    "delete": (GOOD.replace(b"aa", b"\x7f"), "cat_0 is '.x7f'"),
     "lone return": (GOOD.replace(b"aa", b"a\ra"), "cat_0 is 'a.ra'"),
     "return twice": (GOOD + b"\r\r", "cat_25 is 'bb.r"),
     "not UTF-8": (GOOD.replace(b"aa", b"a\xff"), "it is not UTF-8 text .byte .* is 0xff"),
@@ -68,12 +60,12 @@ def parse(engine, folder, data):
     return counts, target
 
 
-@pytest.mark.parametrize(("zipped", "line_end"), [(False, b"\n"), (True, b"\r\n")])
 @pytest.mark.parametrize("name", MALFORMED)
-def test_malformed_line(engine, tmp_path, name, zipped, line_end):
-    """Lines 3 and 5 are malformed; the four good ones stay."""
+def test_malformed_line(engine, tmp_path, name):
+    """Lines 3 and 5 are malformed; the four good ones stay. Every second kind is compressed."""
     bad, reason = MALFORMED[name]
-    lines = [GOOD, ALSO_GOOD, bad, GOOD, bad, ALSO_GOOD]
+    zipped = [*MALFORMED].index(name) % 2
+    lines, line_end = [GOOD, ALSO_GOOD, bad, GOOD, bad, ALSO_GOOD], b"\r\n" if zipped else b"\n"
     data = line_end.join(lines) + line_end
     counts, target = parse(engine, tmp_path, gzip.compress(data, 1) if zipped else data)
     assert counts == {"rows": 4, "bad_lines": 2, "first_bad_line": 3}
@@ -90,17 +82,11 @@ LINE_ENDS = {
     "empty": (b"", 0, 0),
     "one line end": (b"\n", 0, 0),
     "no line end at the end": (GOOD + b"\n" + GOOD, 2, 0),
-    "one line": (GOOD, 1, 0),
-    "empty lines at the end": (GOOD + b"\n\n\n\n", 1, 0),
     "blank lines at the end": (GOOD + b"\n  \n\t\t\r\n \n", 1, 0),
     "empty lines in front": (b"\n\n" + GOOD, 1, 1),
     "returns": (GOOD + b"\r\n" + GOOD + b"\r\n", 2, 0),
-    "returns, none at the end": (GOOD + b"\r\n" + GOOD, 2, 0),
-    "returns, empty line at the end": (GOOD + b"\r\n" + GOOD + b"\r\n\r\n", 2, 0),
-    "mixed line ends": (GOOD + b"\n" + GOOD + b"\r\n" + GOOD + b"\n", 3, 0),
     "mixed line ends, bad line": (GOOD + b"\r\n" + GOOD + b"\nx\r\n" + GOOD, 3, 3),
     "only returns": (GOOD + b"\r" + GOOD + b"\r", 0, 1),
-    "byte order mark": (b"\xef\xbb\xbf" + GOOD + b"\n" + GOOD, 2, 0),
     "byte order mark, mixed": (b"\xef\xbb\xbf" + GOOD + b"\r\n" + GOOD + b"\n", 2, 0),
     "last line bad, empty lines behind": (GOOD + b"\nx\n\n\n", 1, 2),
     "a huge line": (GOOD + b"\n" + b"z" * 20_000_000 + b"\n" + GOOD, 2, 2),

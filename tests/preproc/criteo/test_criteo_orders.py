@@ -39,8 +39,8 @@ def in_input_order(log, tmp_path_factory):
     return run(log, tmp_path_factory.mktemp("input") / "out", output_ordering="input")
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 16, 1000, 65_537])
-@pytest.mark.parametrize("key", [(0, 0), (1, 0), (0, 1)])
+@pytest.mark.parametrize("size", [1, 2, 7, 16, 1000, 65_537])
+@pytest.mark.parametrize("key", [(0, 0), (1, 1)])
 def test_permutation(size, key):
     everything = np.arange(size)
     result = permuted(everything, size, key)

@@ -328,10 +328,7 @@ def test_local_masters(master, local):
     ],
 )  # fmt: skip
 def test_explained_errors(tmp_path, raised, kind, message):
-    with (
-        pytest.raises(kind, match=message) as result,
-        sessions.explained_errors(options(tmp_path)),
-    ):
+    with pytest.raises(kind, match=message) as result, sessions.explained_errors(options(tmp_path)):
         raise raised
     if "space" in message and kind is OSError:
         assert result.value.errno == errno.ENOSPC

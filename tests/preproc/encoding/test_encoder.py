@@ -76,11 +76,9 @@ def test_no_rows():
         ("cost", ["1", "x"], 1, "feature 'price', column 'cost', row 2 .* a number, got 'x'"),
         ("cost", [1, float("inf")], 1, "expected a finite number: replace .*, got inf"),
         ("cost", [1, "2"], 1, r"values of one type: .*, got '2' \(str\)"),
-        ("cost", [1, object()], 1, "texts, numbers below 2\\^63, or lists of them"),
         ("cost", [1, 1 << 70], 1, "numbers below 2\\^63"),
         ("cost", [b"1", b"\xff"], 1, "UTF-8 text"),
         ("clicked", [0, 2], 1, "feature 'clicked', row 2 .* expected 0 or 1, got 2"),
-        ("clicked", ["1", None], 1, "expected 0 or 1, got no value"),
         ("city", [0.5, 1], 0, "a whole number"),
     ],
 )
@@ -90,17 +88,10 @@ def test_errors(column, values, row, message):
     assert (error.value.column, error.value.row) == (column, row)
 
 
-def test_absent_column():
-    with pytest.raises(EncodingError, match="a column 'cost', got the columns city") as error:
-        ENCODER.encode({"city": ["Rome"]})
-    assert error.value.row is None
-
-
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
         ({"city": "Rome"}, "a list of values, one per row, got 'Rome'"),
-        ({"cost": 7}, "a list of values, one per row, got 7"),
         ({"cost": [1, 2, 3]}, "column 'cost': expected 2 values, one per row, got 3"),
         ({"cost": [datetime.date(2026, 1, 1)] * 2}, r"numbers: .* got a column of date32\[day\]"),
     ],
@@ -114,6 +105,9 @@ def test_invalid_columns(rows, message):
 def test_unknown_batch():
     with pytest.raises(TypeError, match="a mapping of column names to lists, got list"):
         ENCODER.encode([1, 2])
+    with pytest.raises(EncodingError, match="a column 'cost', got the columns city") as error:
+        ENCODER.encode({"city": ["Rome"]})
+    assert error.value.row is None
 
 
 def test_lists():

@@ -100,7 +100,7 @@ def test_digest():
 
 def test_stored_vocabularies(tmp_path):
     """An encoder whose vocabularies are files: in row groups, compressed, of any number of them."""
-    values = pa.array([f"v{i}" * (i % 9) + chr(0x6F22) * (i % 3) + str(i) for i in range(150_000)])
+    values = pa.array([f"v{i}" * (i % 9) + chr(0x6F22) * (i % 3) + str(i) for i in range(70_000)])
     counts = pa.array(range(len(values), 0, -1), pa.int64())
     fitted = Vocabulary(name=NAME, column="c", values=values, counts=counts, threshold=2)
     prototype = dataclasses.replace(fitted, values=values[:0], counts=counts[:0])
@@ -119,17 +119,6 @@ def test_pickled():
     assert pickle.loads(pickle.dumps(encoder())) == encoder()
     error = pickle.loads(pickle.dumps(EncodingError("f", "c", 3, "x", "a number")))
     assert (error.feature, error.column, error.row, error.found) == ("f", "c", 3, "x")
-
-
-def test_profile():
-    assert PROFILE.to_json() == {
-        "count": 10,
-        "missing": 2,
-        "unknown": 0.25,
-        "frequent": (("b", 5), ("a", 3)),
-    }
-    assert PROFILE.missing_share == 0.2
-    assert ColumnProfile(0, 0).missing_share == 0
 
 
 def edit(name, **changes):
@@ -158,20 +147,15 @@ def replace_vocabulary(**columns):
     ("damage", "message"),
     [
         (edit("encoder.json", version=2), "expected version 1, got 2: prepare the raw rows again"),
-        (edit("encoder.json", digest="0"), "the content does not match its digest"),
         (edit("encoder.json", missing_values=["-"]), "does not match its digest"),
         (edit("encoder.json", features=[{"kind": "other"}]), "got 'other'"),
         (edit("encoder.json", features=[{"kind": "number", "size": 1}]), "'size'"),
-        (edit("encoder.json", features=7), "not iterable"),
         (write("encoder.json", b'{"version": 1'), "expected the complete folder of an encoder"),
-        (write("encoder.json", b"[]"), "encoder.json is not a JSON object"),
         (edit("profile.json", user={"size": 1}), "'size'"),
         (remove("encoder.json"), "the data set has no encoder"),
         (remove("profile.json"), "No such file"),
-        (remove("*.parquet"), "No such file"),
         (write("*.parquet", b"PAR1"), "Parquet"),
         (replace_vocabulary(value=["a"]), "expected 2 rows, got 1"),
-        (replace_vocabulary(value=["b", "a"]), "counts"),
         (replace_vocabulary(value=[1, 2], count=[2, 1]), "values: expected 2 values of string"),
         (replace_vocabulary(value=["a", "b"], count=[2, 1]), "does not match its digest"),
     ],

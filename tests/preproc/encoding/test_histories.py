@@ -13,10 +13,7 @@ def vocabulary(name, values, **settings):
 
 
 ENCODER = Encoder(
-    (
-        vocabulary("item", ["a", "b", "c"]),
-        vocabulary("group", ["1", "2"], is_integer=True),
-    )
+    (vocabulary("item", ["a", "b", "c"]), vocabulary("group", ["1", "2"], is_integer=True))
 )
 ITEMS = {"items": "item"}
 BOTH = {"items": "item", "groups": "group"}
@@ -37,15 +34,11 @@ def test_ids(lists, expected):
     assert ENCODER.encode_histories({"items": lists}, ITEMS, 3)["items"].tolist() == expected
 
 
-def test_forms():
-    lists = [["b", "c"], ["a"]]
-    table = pa.table({"items": lists})
-    for batch in (table, table.to_batches()[0], {"items": lists}):
-        assert ENCODER.encode_histories(batch, ITEMS, 2)["items"].tolist() == [[2, 3], [0, 1]]
-
-
 def test_two_columns():
     """An event without an id in one of them is left out of both."""
+    table = pa.table({"items": [["b", "c"], ["a"]]})
+    for batch in (table, table.to_batches()[0]):
+        assert ENCODER.encode_histories(batch, ITEMS, 2)["items"].tolist() == [[2, 3], [0, 1]]
     rows = {"items": [["a", "b", "c"], ["a"]], "groups": [[2, 9, 1], [1]]}
     ids = ENCODER.encode_histories(rows, BOTH, 2)
     assert ids["items"].tolist() == [[1, 3], [0, 1]]
@@ -56,10 +49,7 @@ def test_two_columns():
     ("rows", "message"),
     [
         ({"items": [["a"], ["b"]]}, "column 'groups': expected a column 'groups', got the columns"),
-        (
-            {"items": [["a"], ["a", "b"]], "groups": [[1], [1]]},
-            "column 'groups', row 2 .*: expected as many values as in the column 'items'",
-        ),
+        ({"items": [["a"], ["a", "b"]], "groups": [[1], [1]]}, "row 2 .*: expected as many values"),
         ({"items": [["a"], ["b"]], "groups": [[1]]}, "row 2 .*: expected as many values"),
         ({"items": [["a"], ["b"]], "groups": [[1], [1.5]]}, "row 2 .* got 1.5"),
         ({"items": ["a", '["b'], "groups": [[1], [1]]}, "column 'items', row 2 .* a JSON array"),

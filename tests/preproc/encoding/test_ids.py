@@ -108,14 +108,7 @@ def test_vocabulary_without_unknown_values():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"counts": pa.array([1], pa.int64())},
-            "counts: expected 2 values of int64, got '1 of int64'",
-        ),
-        (
-            {"counts": pa.array([1, 2], pa.int32())},
-            "counts: expected 2 values of int64, got '2 of int32'",
-        ),
+        ({"counts": pa.array([1, 2], pa.int32())}, "counts: expected 2 values of int64, got '2 of"),
         ({"first_id": 2}, "first id: expected 0 or 1, got 2"),
         ({"last_seen": pa.array([1, 2])}, r"last_seen: expected 2 values of date32\[day\]"),
     ],
@@ -137,15 +130,9 @@ def test_growth():
     assert grown == vocabulary(["b", "a", "e", "c", "d"], [5, 5, 3, 2, 2])
     assert known.grown(counted(), least=1) == known
 
-
-def test_growth_widens_dtype():
     known = vocabulary([f"v{number}" for number in range(127)])
-    assert known.dtype == "int8"
-    assert known.grown(counted(a=1), least=1).dtype == "int16"
-
-
-def test_first_date():
-    """Values without days count as seen on the first date."""
+    assert (known.dtype, known.grown(counted(a=1), least=1).dtype) == ("int8", "int16")
+    # Values without days count as seen on the first date.
     grown = vocabulary(["b"]).grown(counted(c=1), least=1, date=DAY, evict_after=1)
     assert grown == vocabulary(["b", "c"], last_seen=days(0, 0))
 

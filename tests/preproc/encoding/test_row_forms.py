@@ -25,12 +25,9 @@ def test_single_rows(rows, expected):
     assert is_single_row(rows, COLUMNS) == expected
 
 
-def test_other_forms():
+def test_parts():
     with pytest.raises(ValueError, match="rows: expected a pandas frame, .*, got a list"):
         num_rows([["Bern", 2.0]], COLUMNS)
-
-
-def test_parts():
     rows = {"city": ["a", "b", "c"], "price": np.arange(3), "x": [1]}
     assert num_rows(rows, COLUMNS) == 3
     part = part_of(rows, COLUMNS, 1, 9)

@@ -16,10 +16,7 @@ from tests.preproc.engines.tables import check_row_numbers, numbered, row_number
 pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/python")
 pytestmark = pytest.mark.engines("pyspark")
 # Files of these sizes are divided.
-CONF = {
-    "spark.sql.files.maxPartitionBytes": "200000",
-    "spark.sql.files.openCostInBytes": "1000",
-}
+CONF = {"spark.sql.files.maxPartitionBytes": "200000", "spark.sql.files.openCostInBytes": "1000"}
 
 
 @pytest.fixture(scope="module")

@@ -27,13 +27,12 @@ def column(values):
 @pytest.mark.parametrize(
     "values",
     [
-        np.arange(10),
         np.repeat([3, 1, 4], [50, 1, 20]),
         np.random.default_rng(0).gamma(2, 10, 3001),
         1e9 + np.arange(300) % 3,  # a small deviation around a large mean
         np.random.default_rng(1).lognormal(0, 5, 500),
     ],
-    ids=["range", "repeated", "gamma", "large mean", "long tail"],
+    ids=["repeated", "gamma", "large mean", "long tail"],
 )
 def test_moments(values, duckdb, read):
     for rows in (column(map(repr, values.tolist())), {"x": values}):
@@ -57,17 +56,15 @@ def test_moments_without_values(duckdb, read):
     assert wide == Moments(2, 0.0, pytest.approx(1e200), -1e200, 1e200)
 
 
-@pytest.mark.parametrize("num_steps", [1, 4, 64, 100, 999])
+@pytest.mark.parametrize("num_steps", [1, 64, 999])
 @pytest.mark.parametrize(
     "values",
     [
-        np.arange(101),
-        np.arange(5)[::-1],
         np.repeat([7, 1, 3], [30, 1, 10]),
         np.array([5]),
         np.random.default_rng(0).normal(0, 1, 1000).round(2),
     ],
-    ids=["range", "few", "repeated", "one", "normal"],
+    ids=["repeated", "one", "normal"],
 )
 def test_quantiles(values, num_steps, duckdb, read):
     """The value of the next rank at or above a quantile's."""

@@ -26,19 +26,14 @@ def texts(*values):
     ("values", "kind", "is_whole"),
     [
         (["1", "2", "-3", "+4"], NUMBERS, True),
-        (["1", "7.0", "7."], NUMBERS, True),
         (["1", "", "NA", "NULL", "-", "nan"], NUMBERS, True),
         (["1.5", "2", ".5", "1e-3"], NUMBERS, False),
         (["1", "2", "x"], IDS, False),  # one odd value
-        (["0x10", "2"], IDS, False),
         (["1e400", "2.5"], NUMBERS, False),
         (["007", "123"], IDS, True),  # a code with leading zeros
-        (["-01", "2"], IDS, True),
         (["0", "0.5", "-0.25"], NUMBERS, False),
         (["1234567890123456", "2"], IDS, True),  # a code of 16 digits
-        (["12345678901234567890", "2"], IDS, False),
         (["1,5", "2"], IDS, False),
-        (["true", "false"], IDS, False),
         (["", "NA"], OTHER, None),
     ],
 )
@@ -62,12 +57,10 @@ def test_counts(duckdb, read):
     ("values", "form", "hotness", "distinct"),
     [
         (["a;b", "a", "b", "", "b;a;a", "a;a"], ";", 3, 2),
-        (["1;2", "2;1", "1"], ";", 2, 2),
         (["a;b", "c"], "", 1, 2),  # more values than texts: remarks
         (["a", "b", "c"] * 40 + ["a;b"], "", 1, 4),  # under 1 %
         (['["a", "b"]', '["a"]', "[]"], "strings", 2, 2),
         (["[1, 2, 3]", "[ ]", "[4]", ""], "numbers", 3, 4),
-        (["[1]", "a"], "", 1, 2),
         (['["a, b", "c"]', '["c" ,"d"]'], "strings", 2, 3),
         (['["a", 1]', '["a"]'], "", 1, 2),  # of several types
         (['["a\\"b", "c"]', '["a"]'], "", 1, 2),  # escaped
@@ -92,17 +85,14 @@ def test_known_lists(duckdb, read):
     [
         (pa.array([1, None, 3], pa.uint8()), NUMBERS, True),
         (pa.array([1.0, None, float("nan")]), NUMBERS, True),
-        (pa.array([1.5, 2.0]), NUMBERS, False),
         (pa.array([1e17, 2.0]), NUMBERS, False),  # beyond 2^53
         (pa.array([True, None]), IDS, False),
         (pa.array(["a"]).dictionary_encode(), IDS, False),
         (pa.array([[1, 2], [3], None]), IDS, True),
         (pa.array([["a"], ["b", "c"], []]), IDS, False),
-        (pa.array([[1.0, 2.0]]), IDS, True),
         (pa.array([[1.5, 2.0]]), OTHER, False),
         (pa.array([None, None], pa.int32()), OTHER, None),
         (pa.array([datetime.date(2026, 1, 1)]), OTHER, None),
-        (pa.array([{"a": 1}]), OTHER, None),
         (pa.array([[{"a": 1}]]), OTHER, None),
     ],
     ids=str,

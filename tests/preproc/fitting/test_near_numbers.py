@@ -49,7 +49,6 @@ def test_few_other_texts(near):
         ([*FRACTIONS, *["?"] * 22], None),  # less than 95 % are numbers
         ([*map(str, range(64)), *map(str, range(64)), "?"], None),  # few numbers
         ([*map(str, range(65)), *map(str, range(65)), "?"], 1),
-        ([*map(str, range(21)), "?"], 1),  # of which hardly any repeats
         ([*map(str, range(20)), "?"], None),
         ([f"{i:05}" for i in range(999)] + ["none"], None),  # with leading zeros
         (["a", "b"] * 50, None),
@@ -68,10 +67,8 @@ def test_numbers_and_others(values, others, near):
         ([f"{i},50" for i in range(1, 12)], COMMA, "got '1,50'"),
         ([f"{i},50" for i in range(10)], None, ""),  # few
         ([f"{i}.{i:03},25" for i in range(1, 30)], THOUSANDS, "got '1.001,25'"),
-        ([f"{i} {i:03}" for i in range(1, 30)], THOUSANDS, "got '1 001'"),
         ([f"{i}.5%" for i in range(30)], "a percent sign", "got '0.5%'"),
         ([f"${i},000.5" for i in range(1, 30)], "a currency", "got '$1,000.5'"),
-        ([f"{i},5 €" for i in range(30)], "a currency", "got '0,5 €'"),
         ([f"{i}.5" for i in range(29)] + ["1,250.5"], THOUSANDS, "got '1,250.5'"),
         ([f"{i}-{i + 1}" for i in range(99)], None, ""),
     ],
@@ -96,12 +93,7 @@ def test_spelling_that_the_flag_cannot_have(near):
 
 @pytest.mark.parametrize(
     ("values", "are_numbers"),
-    [
-        (["12E5", "100", "3e2"], False),
-        (["12E5", "1.5"], True),
-        (["12E5", "-1"], True),
-        (["12E+5", "100"], True),
-    ],
+    [(["12E5", "100", "3e2"], False), (["12E5", "1.5"], True), (["12E+5", "100"], True)],
 )
 def test_exponents_in_codes(values, are_numbers, duckdb, read):
     table = read("x,y\n" + "".join(f"{value},1\n" for value in values))

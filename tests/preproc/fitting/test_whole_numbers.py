@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 
 from preproc.encoding.encodings import Label
-from preproc.fitting.whole_numbers import (
-    _binned,
-    choose,
-    has_id_name,
-    measure,
-)
+from preproc.fitting.whole_numbers import _binned, choose, has_id_name, measure
 
 LABEL = Label(name="y", column="y")
 
@@ -17,17 +12,9 @@ LABEL = Label(name="y", column="y")
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        *(
-            (name, True)
-            for name in ("user", "Item", "id", "user_id", "userId", "USER_ID", "shop id")
-        ),
-        *((name, True) for name in ("sku", "zip", "zip_code", "ids", "account-ID", "uid")),
-        *((name, True) for name in ("PostalCode", "zip5", "phone_number", "order_no", "store_nbr")),
-        *(
-            (name, False)
-            for name in ("price", "paid", "valid", "period", "user_age", "code_length")
-        ),
-        *((name, False) for name in ("", "цена", "items", "number", "no", "number_of_rooms")),
+        *((name, True) for name in ("Item", "userId", "USER_ID", "shop id", "zip5", "account-ID")),
+        *((name, True) for name in ("PostalCode", "phone_number", "order_no", "store_nbr")),
+        *((name, False) for name in ("paid", "user_age", "code_length", "", "цена", "items", "no")),
     ],
 )
 def test_names(name, expected):
@@ -43,10 +30,8 @@ def test_names(name, expected):
         ("price", 1000, 500, 5.1, True),
         ("price", 1000, 501, 5.1, False),  # too few rows per value
         ("price", 1000, 500, 5.0, False),
-        ("user_id", 1000, 500, 4.0, True),
         ("user_id", 1000, 500, -5.0, True),
         ("user_id", 1000, 500, -5.1, False),
-        ("price", 1000, 500, -5.1, False),
     ],
 )
 def test_choices_by_hand(name, rows, distinct, z, is_id):

@@ -11,23 +11,23 @@ from tests.preproc.movielens.movielens_reference import rows_of
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory):
-    return generate(tmp_path_factory.mktemp("log"), RatingSizes(100_000, 700, 1900), 3)
+    return generate(tmp_path_factory.mktemp("log"), RatingSizes(40_000, 400, 1000), 3)
 
 
 def test_form(log):
     header, *lines = log.read_text().splitlines()
     assert header == "userId,movieId,rating,timestamp"
-    assert len(lines) == 100_000
+    assert len(lines) == 40_000
     assert {line.split(",")[2] for line in lines} == {f"{half / 2}" for half in range(1, 11)}
     rows = np.array(rows_of(log))
     users, movies, times = rows.T
-    assert len({(u, m) for u, m in zip(users, movies, strict=True)}) == 100_000
-    assert np.unique(users).tolist() == list(range(1, 701))
+    assert len({(u, m) for u, m in zip(users, movies, strict=True)}) == 40_000
+    assert np.unique(users).tolist() == list(range(1, 401))
     assert np.all(np.diff(users) >= 0)
     assert np.all((np.diff(times) >= 0) | (np.diff(users) > 0))
     assert times.min() > 800_000_000 and times.max() < 1_430_000_000
-    assert len(np.unique(movies)) == 1900
-    assert movies.min() >= 1 and movies.max() > 1900  # ids with gaps
+    assert len(np.unique(movies)) == 1000
+    assert movies.min() >= 1 and movies.max() > 1000  # ids with gaps
 
 
 def test_learnable_tastes(log):

@@ -73,7 +73,7 @@ def test_validation(tmp_path):
     """Users 0 and 3 have two or more training rows; each is held out equally often."""
     write(tmp_path)
     chosen = []
-    for seed in range(40):
+    for seed in range(20):
         flags = ("--validation", "--seed", seed, "--valid_negative", 2)
         data_set = prepared(tmp_path, "--input", tmp_path, *flags)
         users, items = data_set.lists("validation")
@@ -87,8 +87,8 @@ def test_validation(tmp_path):
         assert set(stored) <= set(whole)
         chosen += stored
     counts = [chosen.count(pair) for pair in [(0, 3), (0, 1), (3, 0), (3, 2), (3, 3)]]
-    assert sum(counts) == 80
-    assert min(counts[:2]) > 8 and min(counts[2:]) > 4
+    assert sum(counts) == 40
+    assert min(counts[:2]) > 3 and min(counts[2:]) > 1
     assert data_set.spec.metadata["validation"].startswith("any training interaction of each user")
     assert data_set.spec.metadata["stored_negatives"] == ["test"]
     # The default is the number of negatives of a test candidate list.
@@ -147,16 +147,13 @@ def test_lastfm(tmp_path, root):
     [
         ("train", "0\t1\n0\n", r"x\.train\.rating: .*Row #2"),
         ("train", "0\t-1\n", "row 1: id -1"),
-        ("train", "0\t1\n\n0\t1\t5\n", "Expected 2 columns, got 3"),
         ("train", "0\t2147483648\n", "row 1: id 2147483648"),
         ("train", "", r"x\.train\.rating: Empty CSV file"),
         ("train", "0\t1\n0\tx\n", r"x\.train\.rating: .*'x'"),
-        ("test", "0\tq\n", r"x\.test\.rating: .*'q'"),
         ("negative", "(0,2)\t5\t6\t4\n(2;4)\t1\t1\t1\n", r"x\.test\.negative"),
         ("negative", NEGATIVE.replace("(0,2)", "(0,3)"), r"row 1: .* user 0 and item 3, .*test\.r"),
         ("negative", NEGATIVE + "(3,5)\t1\t4\t6\n", "4 rows, and .* 3 rows"),
         ("negative", "(0,2)\t5\t6\t4\n(2,4)\t4\n", "Row #2: Expected 4 columns, got 2"),
-        ("negative", NEGATIVE.replace("7", "4000000000"), "row 2: id 4000000000"),
     ],
 )
 def test_invalid_files(tmp_path, capsys, file, text, message):

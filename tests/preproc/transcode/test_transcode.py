@@ -165,10 +165,9 @@ def test_files_of_all_kinds(tmp_path):
     assert StoredDataset(spec, "later", 2, with_labels=False).num_samples == 2
 
 
-@pytest.mark.parametrize("header", [True, False])
-def test_logs_without_quoting(header, tmp_path, capsys):
-    spec = chunk_with(quoting=False, delimiter="\t", header=header)
-    names = "click\tprice\tage\tuser\tcity\n" if header else ""
+def test_logs_without_quoting(tmp_path):
+    spec = chunk_with(quoting=False, delimiter="\t", header=True)
+    names = "click\tprice\tage\tuser\tcity\n"
     folder = raw(tmp_path, spec, a=names + '1\t2\t3\t4\t"5" pipe\n0\t2\t3\t4\t"\n')
     assert run(folder, "--categorify=city", EVERY) == 0
     assert vocabulary(tmp_path / "out", "city") == {'"': 1, '"5" pipe': 1}
@@ -181,11 +180,8 @@ def vocabulary(folder: Path, feature: str) -> dict[str, int]:
 
 
 BAD_ROWS = {
-    "1,2,3,4,": "'city': expected an id: assign an id to missing values",
     "1,2,3,-4,0": r"'user': expected an id in \[0, 5\); .*--categorify.*, got '-4'",
     "1,,3,4,0": "'price': expected a value: .*--fill_missing mean.*, got no value",
-    "1,70000,3,4,0": "'price': expected a number that float16 holds, at most 65504",
-    ",2,3,4,0": "'click': expected 0 or 1, got no value",
 }
 
 
@@ -198,6 +194,7 @@ def test_bad_rows(line, tmp_path, capsys):
 def test_rows_with_too_few_fields(tmp_path, capsys):
     folder = raw(tmp_path, a="1,2,3,4,0\n1,2,3,4\n")
     refused(capsys, "/a, line 2: expected 5 fields .*, got 4", folder)
+    refused(capsys, "split 'train' has no rows", raw(tmp_path, a=""))
     rows = "1,2,3,4,0\n0,2,3,4,0\n" * 50 + "1,2\n"
     assert run(raw(tmp_path, a=rows), "--on_bad_line=skip") == 0
     assert len(stored(tmp_path / "out", "user")) == 100
@@ -250,10 +247,6 @@ def test_bad_specs(spec, message, tmp_path, capsys):
     refused(capsys, message, raw(tmp_path, spec, a=ROWS))
 
 
-def test_files_without_rows(tmp_path, capsys):
-    refused(capsys, "split 'train' has no rows", raw(tmp_path, a=""))
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -265,11 +258,9 @@ def test_files_without_rows(tmp_path, capsys):
         (["--hash_buckets=price=3"], "--hash_buckets names 'price'"),
         (["--hash_buckets=city"], "--hash_buckets has 'city'; expected feature=N"),
         (["--hash_buckets=city=9223372036854775808"], "N from 1 to 2.63 - 1"),
-        (["--hash_buckets=city=2,city=2"], "each feature once"),
         (["--hash_buckets=city=2", "--categorify=city"], "both name 'city'"),
         (["--frequency_threshold=2"], "--frequency_threshold is only read with --categorify"),
         (["--categorify=city", "--frequency_threshold=-1"], "--frequency_threshold is '-1'"),
-        (["--categorify=city", "--memory_limit=much"], "--memory_limit: expected a size"),
         (["--categorify=city", "--vocabulary=d"], "--categorify and --vocabulary: the encoding is"),
     ],
 )
@@ -481,10 +472,9 @@ def test_integers_with_a_decimal_point(tmp_path):
     assert stored(later / "out", "c", "test") == FLOAT_FILES["test"][1]
 
 
-@pytest.mark.parametrize("train", ["1.1\n1.0\n", "a\n1.0\n"])
-def test_texts_with_a_decimal_point(tmp_path, train):
+def test_texts_with_a_decimal_point(tmp_path):
     """Versions such as 1.0 stay text."""
-    folder = one_column(tmp_path, train=train, test="1\n1.0\n")
+    folder = one_column(tmp_path, train="1.1\n1.0\n", test="1\n1.0\n")
     assert run(folder, "--categorify=c", EVERY) == 0
     _, second = stored(folder / "out", "c")
     assert stored(folder / "out", "c", "test") == [0, second]

@@ -1,5 +1,6 @@
 """Tables without a feature spec: inferred channels of their columns, files of all kinds."""
 
+import contextlib
 import datetime
 import decimal
 import gzip
@@ -57,7 +58,8 @@ def spec_of(out):
 @pytest.fixture(scope="module")
 def data_set(tmp_path_factory):
     folder = tmp_path_factory.mktemp("file")
-    assert run(write(folder / "shop.csv"), "--label=bought", output=folder / "out") == 0
+    with open(folder / "report", "w") as file, contextlib.redirect_stdout(file):
+        assert run(write(folder / "shop.csv"), "--label=bought", output=folder / "out") == 0
     return folder
 
 
@@ -76,7 +78,8 @@ def test_channels_by_hand(data_set):
 TABLE = pa.table(
     {"y": [1, 0, 1, 0], "city": ["Bern", "Oslo", "Bern", None], "x": [1.5, 2.0, None, 4.0]}
 )
-CSV = "y,city,x\n1,Bern,1.5\n0,Oslo,2.0\n1,Bern,\n0,,4.0\n"
+# Missing values are spelled in several ways, and lines without a field mean nothing.
+CSV = "y,city,x\n1,Bern,1.5\n0,Oslo,2.0\n1,Bern, N/A \n0,?,4.0\n \n\n"
 
 
 def write_zst(path):
@@ -84,7 +87,8 @@ def write_zst(path):
 
 
 def write_lines(path):
-    path.write_text("".join(json.dumps(row) + "\n" for row in TABLE.to_pylist()))
+    rows = [row | {"x": row["x"] or "NULL"} for row in TABLE.to_pylist()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + " \n\t\n")
 
 
 def write_parts(path):
@@ -115,7 +119,8 @@ def write_partitions(path):
 def test_equal_output_of_all_files(name, write_table, tmp_path):
     write_table(tmp_path / name)
     flags = ("--label=y", "--drop=day" if name == "partitions" else "--transform=auto")
-    assert run(tmp_path / name, "--frequency_threshold=0", *flags, output=tmp_path / "out") == 0
+    flags += ("--frequency_threshold=0", "--missing_values=?")
+    assert run(tmp_path / name, *flags, output=tmp_path / "out") == 0
     channels = {"label": ("y",), "numerical": ("x", "x_missing"), "categorical": ("city",)}
     assert spec_of(tmp_path / "out").channel_spec == channels
     assert stored(tmp_path / "out", "x_missing") == [0, 0, 1, 0]
@@ -126,10 +131,8 @@ def test_equal_output_of_all_files(name, write_table, tmp_path):
     assert stored(tmp_path / "out", "x") == pytest.approx(expected, rel=1e-6)
 
 
-def test_table_of_columns(data_set, tmp_path, capsys):
-    path = write(tmp_path / "shop.csv")
-    assert run(path, "--label=bought", output=tmp_path / "a") == 0
-    output = capsys.readouterr().out
+def test_table_of_columns(data_set):
+    output = (data_set / "report").read_text()
     assert re.search("price +numerical +numbers, 320 different +20.00% ", output)
     table = [line for line in output.splitlines() if re.search(" (label|numerical|categor)", line)]
     assert max(map(len, table)) <= 100
@@ -217,7 +220,6 @@ def test_inferred_parquet_types(tmp_path, capsys):
     [
         ("a.csv", b"label,city\n1,Bern\n0,Z\xfcrich\n", "a.csv, line 3: expected UTF-8 text"),
         ("a.parquet", [b"a", b"b", b"\xff"], "expected UTF-8 text: .*a.parquet.*xFF"),
-        ("a.csv", b"label,city\n", "a.csv: has the names of columns and no rows"),
     ],
 )
 def test_invalid_files(name, content, message, tmp_path, capsys):
@@ -234,17 +236,10 @@ def test_invalid_files(name, content, message, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ([], "--label is missing: expected the column .* to predict, one of bought, city"),
-        (["--label=bougt"], "--label bougt: expected a column of .*did you mean 'bought'"),
-        (["--label=bought", "--drop=bought"], "--label and --drop both name 'bought'"),
-        (["--label=paid"], "'paid' of labels: expected two values .*, got more than 100 values"),
         (["--label=bought", "--numerical=rare"], "row 1 .*'rare': expected a number, got 'x'"),
         (["--label=bought", "--numerical=empty"], "'empty': expected a number in train, .*--drop"),
         (["--user=user_id"], "give both, and no --label"),
-        (
-            ["--label=bought", "--feature_spec_in=a.yaml"],
-            "--feature_spec_in: expected a folder",
-        ),
+        (["--label=bought", "--feature_spec_in=a.yaml"], "--feature_spec_in: expected a folder"),
         (["--label=bought", "--vocabulary={out}"], "--label and --vocabulary"),
     ],
 )

@@ -66,12 +66,6 @@ def test_logs_like_those_of_criteo(tmp_path):
         ("rows.csv", "", ["--no_header"], "the file is empty; expected rows"),
         (
             "rows.csv",
-            "city,bought\nBern,0\nOslo,1\nBern,1\nBern,0\n",
-            ["--no_header", "--label=c2"],
-            "'bought' is first in .*rows.csv, row 1",
-        ),
-        (
-            "rows.csv",
             "no,Bern\nyes,Oslo\nno,Rome\nyes,Bern\n",
             ["--label=no"],
             "got no, Bern, which are values of these columns in later lines, too; .*--no_header",
@@ -85,22 +79,13 @@ def test_errors(name, text, flags, message, tmp_path, capsys):
     assert re.search(message, capsys.readouterr().err)
 
 
-@pytest.mark.parametrize("delimiter", [";", "|", "\t"])
-@pytest.mark.parametrize("header", ["y,x,city", "y,price (EUR),city", ""])
+@pytest.mark.parametrize(("delimiter", "header"), [(";", "y,price (EUR),city"), ("|", "")])
 def test_delimiters(delimiter, header, tmp_path):
     path = write(tmp_path / "rows.csv", ROWS, header, delimiter)
     flags = ["--label=y"] if header else [*FLAGS, "--no_header"]
     assert run(path, *flags, output=tmp_path / "out") == 0
     names = [f.column for f in Encoder.load(tmp_path / "out/encoder").features]
     assert names == (header.split(",") if header else ["c1", "c2", "c3"])
-
-
-def test_commas_in_names(tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text("y;price, EUR;city, country\n" + "1;2.5;Bern\n0;3;Oslo\n" * 5)
-    assert run(path, "--label=y", output=tmp_path / "out") == 0
-    names = [f.column for f in Encoder.load(tmp_path / "out/encoder").features]
-    assert names == ["y", "price, EUR", "city, country"]
 
 
 def test_names_of_pandas(tmp_path):

@@ -189,15 +189,9 @@ def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
     [
         (changed(channel_spec={"categorical": ["item"]}), "channels of two kinds of data: user"),
         (changed(channel_spec={"item": []}), "channel 'item': none; expected one feature"),
-        (
-            changed(channel_spec={"user": ["user", "item"], "item": ["label"], "label": []}),
-            "channel 'user': user",
-        ),
         (changed(channel_spec={"usr": ["user"]}), "unknown channel 'usr'.*did you mean 'user'"),
         (changed(feature_spec={"item": {"hotness": 2}}), "'item': hotness is 2; a row has one"),
-        (changed(feature_spec={"user": {"dtype": "bool"}}), "'user': dtype bool in the channel"),
         (changed(metadata={"test_samples_per_series": "3"}), "_per_series' is '3'; expected the"),
-        (changed(metadata={"test_samples_per_series": True}), "_per_series' is True; expected"),
         (changed(metadata={"train_samples_per_series": 3}), "'train_samples_per_series' is 3; "),
         (changed(source_spec={"test": SPEC["source_spec"]["train"]}), "_per_series' is 3; exp"),
         ({**SPEC, "metadata": {}}, "split 'test': metadata: 'test_samples_per_series' is"),
@@ -230,8 +224,8 @@ def test_broken_rows(test, more, message, tmp_path, capsys):
     refused(capsys, message, folder)
 
 
-@pytest.mark.parametrize("labels", [[1, 1, 1, 1], [0, 1, 0, 1]], ids=["positives", "negatives"])
-def test_labels_of_train(labels, tmp_path):
+def test_labels_of_train(tmp_path):
+    labels = [0, 1, 0, 1]
     rows = zip(numbered(TRAIN_ROWS).split(), labels, strict=True)
     text = "".join(f"{row},{label}\n" for row, label in rows)
     folder = raw(tmp_path, changed(source_spec=LABELLED), t=text, test=numbered(TEST_ROWS))
@@ -239,7 +233,7 @@ def test_labels_of_train(labels, tmp_path):
     assert stored(tmp_path / "out", "train")["label"] == labels
 
 
-def test_original_names(tmp_path):
+def test_original_names(tmp_path, capsys):
     """--path, and the names of channels in NVIDIA's recipe."""
     channels = {f"{name}_ch": features for name, features in SPEC["channel_spec"].items()}
     spec = {**SPEC, "channel_spec": channels}
@@ -247,10 +241,6 @@ def test_original_names(tmp_path):
     flags = ["--feature_spec_in=feature_spec.yaml", "--feature_spec_out=f.yaml"]
     assert transcode.main([f"--path={folder}", f"--output={folder / 'out'}", *flags]) == 0
     assert set(FeatureSpec.from_yaml(folder / "out/f.yaml").channel_spec) == {*SPEC["channel_spec"]}
-
-
-def test_rejection_by_other_tools(tmp_path, capsys):
-    """`gen_csv` draws no interactions."""
-    spec = raw(tmp_path) / "feature_spec.yaml"
-    assert gen_csv.main([f"--feature_spec_in={spec}", f"--output={tmp_path / 'out'}"]) == 2
+    flags = [f"--feature_spec_in={folder / 'feature_spec.yaml'}", f"--output={tmp_path / 'drawn'}"]
+    assert gen_csv.main(flags) == 2
     assert "expected clicks, got users and items" in capsys.readouterr().err
