@@ -28,7 +28,7 @@ from pathlib import Path
 
 PRELOADED = (
     *("tensorflow", "tensorflow.keras.layers", "horovod.tensorflow", "pyarrow.parquet", "yaml"),
-    *("psutil", "duckdb", "tqdm"),
+    *("psutil", "duckdb", "tqdm", "ibis", "ibis.backends.duckdb", "onnx", "xxhash"),
 )
 # Takes the place of `python` on PATH. Not for servers: a signal would end this process alone.
 # `tf.keras` is Keras 2, as in all programs that import distributed_embeddings before they use it.

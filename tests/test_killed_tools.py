@@ -289,7 +289,7 @@ def test_killed(name, request, inputs, run, tmp_path):
         succeed(tmp_path / "earlier/out", *tool.earlier)
         earlier = compared(tmp_path / "earlier/out")
         assert earlier != new
-    num_trials = 1 if name == "search" else 3  # its workers start one by one
+    num_trials = 1 if name == "search" else 2  # its workers start one by one
     for trial in range(50 if request.config.getoption("--long") else num_trials):
         output = tmp_path / f"trial-{trial}/out"
         output.parent.mkdir()

@@ -93,15 +93,6 @@ def test_refusals(tmp_path, capsys):
     assert "raw/feature_spec.yaml exists; remove it or choose" in capsys.readouterr().err
 
 
-def test_file_of_two_splits(tmp_path, capsys):
-    sources = {
-        "train": SPEC["source_spec"]["validation"],
-        "test": SPEC["source_spec"]["validation"],
-    }
-    assert generate(tmp_path, {**SPEC, "source_spec": sources}) == 2
-    assert "file 'e.csv' is in the splits 'train' and 'test'" in capsys.readouterr().err
-
-
 def test_compressed_files_of_any_split(tmp_path):
     """Each split has rows of its own, the same in every run."""
     chunks = SPEC["source_spec"]["validation"]

@@ -46,7 +46,7 @@ def binaries(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize(
     ("batch", "prebatch", "per_file", "num_files"),
-    [(7, 10, 1, 10), (64, 16, 3, 3), (1, 1000, None, 1)],
+    [(7, 10, 4, 3), (64, 16, 3, 3), (1, 1000, None, 1)],
 )
 def test_round_trip(binaries, tmp_path, batch, prebatch, per_file, num_files):
     more = ("--dst_batches_per_file", per_file) if per_file else ()

@@ -1,10 +1,15 @@
-"""Models that the tests of deployment share, each trained once in a session."""
+"""Models that the tests of deployment share, each trained once in a session, by one worker."""
 
+import fcntl
 import os
 import sys
 
 import pytest
 
+import dcnv2
+import dlrm
+import ncf
+import sim
 from tests.deployment import trained
 
 # Disables telemetry as deployment/serving does, because a test may import these libraries first:
@@ -13,43 +18,31 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 sys.modules.setdefault("openvino_telemetry", None)
 
 
-@pytest.fixture(scope="session")
-def trained_dlrm(tmp_path_factory) -> trained.TrainedFixture:
-    """DLRM with numerical features, four tables and a feature of hotness 3."""
-    return trained.train_dlrm(tmp_path_factory.mktemp("dlrm"))
+def once(recipe, train, *flags):
+    """Returns a fixture of a model that `train` trains into an empty folder."""
+
+    @pytest.fixture(scope="session")
+    def model(tmp_path_factory) -> trained.TrainedFixture:
+        base = tmp_path_factory.getbasetemp()
+        base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+        folder = base / train.__name__
+        with open(base / f"{train.__name__}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.exists():
+                folder.mkdir()
+                train(folder, *flags)
+        return trained.TrainedFixture(recipe, folder / "data", folder / "checkpoint")
+
+    return model
 
 
-@pytest.fixture(scope="session")
-def trained_dcnv2(tmp_path_factory) -> trained.TrainedFixture:
-    """DCNv2 on the same rows, with tables of other widths."""
-    return trained.train_dcnv2(tmp_path_factory.mktemp("dcnv2"), "--embedding_dim=4,8,4,16")
-
-
-@pytest.fixture(scope="session")
-def trained_sim(tmp_path_factory) -> trained.TrainedFixture:
-    """SIM with soft search."""
-    return trained.train_sim(tmp_path_factory.mktemp("sim"))
-
-
-@pytest.fixture(scope="session")
-def trained_ncf(tmp_path_factory) -> trained.TrainedFixture:
-    """NeuMF."""
-    return trained.train_ncf(tmp_path_factory.mktemp("ncf"))
-
-
-@pytest.fixture(scope="session")
-def trained_of_texts(tmp_path_factory) -> trained.TrainedFixture:
-    """DLRM whose ids come from a vocabulary and a hash."""
-    return trained.train_dlrm_of_texts(tmp_path_factory.mktemp("texts"))
-
-
-@pytest.fixture(scope="session")
-def ncf_of_ratings(tmp_path_factory) -> trained.TrainedFixture:
-    """NeuMF of a data set with an encoder."""
-    return trained.train_ncf_of_ratings(tmp_path_factory.mktemp("ratings"))
-
-
-@pytest.fixture(scope="session")
-def sim_of_events(tmp_path_factory) -> trained.TrainedFixture:
-    """SIM of a data set with an encoder."""
-    return trained.train_sim_of_events(tmp_path_factory.mktemp("events"))
+# DLRM with numerical features, four tables and a feature of hotness 3; DCNv2 on the same rows, with
+# tables of other widths; SIM with soft search; NeuMF.
+trained_dlrm = once(dlrm, trained.train_dlrm)
+trained_dcnv2 = once(dcnv2, trained.train_dcnv2, "--embedding_dim=4,8,4,16")
+trained_sim = once(sim, trained.train_sim)
+trained_ncf = once(ncf, trained.train_ncf)
+# DLRM whose ids come from a vocabulary and a hash; NeuMF and SIM of data sets with an encoder.
+trained_of_texts = once(dlrm, trained.train_dlrm_of_texts)
+ncf_of_ratings = once(ncf, trained.train_ncf_of_ratings)
+sim_of_events = once(sim, trained.train_sim_of_events)

@@ -1,6 +1,7 @@
 """Raw rows have the same scores everywhere; tests/serving/test_equal_scores.py asks a server."""
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from deployment.predict import __main__ as predict
@@ -10,8 +11,7 @@ from tests.deployment import test_predict_spark as spark
 
 # Of training and serving: other kernels, another order of sums.
 ATOL = 1e-6
-SHOPS = [f"{recipe}{state}" for recipe in raw_shop.RECIPES for state in ("", "_grown")]
-MODELS = [*SHOPS, "ncf", "sim"]
+MODELS = ["dlrm_grown", "dcnv2", "ncf", "sim"]
 EVENTS = {"ncf": raw_events.ratings, "sim": raw_events.events}
 
 
@@ -58,12 +58,21 @@ def test_files_and_python(model, deployed, tmp_path):
         assert abs(loaded.predict(row) - expected) < ATOL
     for name in model.rows[0]:  # no column is without an effect on these rows
         others = [row | {name: model.rows[0][name]} for row in model.rows]
-        changed = predicted(deployed, raw_shop.write_csv(tmp_path / f"{name}.csv", others))
+        changed = loaded.predict(raw_shop.table(others))
         assert (np.abs(changed - of_csv) > 100 * ATOL).any(), name
 
 
+def test_parts(model, deployed, tmp_path):
+    """As the tasks of Spark score them."""
+    source = model.folder / "rows.parquet"
+    _, folder = spark.score(tmp_path, deployed, source)
+    (part,) = folder.iterdir()
+    scores = pq.read_table(part)["score"].to_numpy()
+    np.testing.assert_array_equal(scores, predicted(deployed, source))
+
+
 @spark.needs_spark
-@pytest.mark.quick("dlrm_grown")
+@pytest.mark.long
 def test_spark(model, deployed, tmp_path):
     """Bit for bit those of the local engine."""
     source, output = model.folder / "rows.csv", tmp_path / "scores.csv"

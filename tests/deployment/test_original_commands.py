@@ -89,29 +89,35 @@ def run(command: str, variables: dict[str, str], *more: str) -> int:
     return import_module(f"{arguments[at + 1]}.__main__").main([*arguments[at + 2 :], *more])
 
 
-@pytest.fixture(params=["tf-savedmodel", "hps"])
+@pytest.fixture(params=["tf-savedmodel", "hps"], scope="module")
 def sparse_format(request) -> str:
     return request.param
 
 
-@pytest.fixture
-def variables(trained_dlrm, tmp_path, monkeypatch) -> dict[str, str]:
-    """Variables of the guides; the working folder is an empty one."""
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
-    return {
+@pytest.fixture(scope="module")
+def deployed(trained_dlrm, sparse_format, tmp_path_factory) -> dict[str, str]:
+    """Variables of the guides, after the deployment."""
+    variables = {
         "checkpoint_path": str(trained_dlrm.checkpoint),
-        "deploy_path": str(tmp_path / "models"),
+        "deploy_path": str(tmp_path_factory.mktemp("original") / "models"),
         "dataset_path": str(trained_dlrm.data),
     }
+    assert run(DEPLOY[sparse_format], variables) == 0
+    return variables
 
 
 @pytest.fixture
-def server(variables, sparse_format, tmp_path, capsys):
+def variables(deployed, tmp_path, monkeypatch) -> dict[str, str]:
+    """The working folder is an empty one."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return {**deployed}
+
+
+@pytest.fixture
+def server(variables, capsys):
     """The deployed repository, on a free port."""
-    assert run(DEPLOY[sparse_format], variables) == 0
-    capsys.readouterr()
-    stand_in = RepositoryStandIn(tmp_path / "models")
+    stand_in = RepositoryStandIn(Path(variables["deploy_path"]))
     with serving(stand_in) as url:
         variables["server"] = f"grpc://{url}"
         yield stand_in
@@ -191,7 +197,6 @@ def test_evaluation_of_the_latency(server, variables, sparse_format, tmp_path, c
 
 def test_files_of_the_server(variables, sparse_format, tmp_path, capsys):
     """Our server lacks the backends of the guides, and reports it."""
-    assert run(DEPLOY[sparse_format], variables) == 0
     _, *flags = words(SERVE[sparse_format], variables)
     for flag in flags:
         if path := re.search(r"(/.*\.json)", flag):

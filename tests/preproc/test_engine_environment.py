@@ -9,6 +9,7 @@ import pytest
 
 from preproc.amazon_books.generate_reviews import ReviewSizes
 from preproc.amazon_books.generate_reviews import generate as generate_reviews
+from preproc.criteo.__main__ import main as criteo
 from preproc.criteo.generate_logs import generate_day
 from preproc.engines import environment
 from runtime.cli import USER_ERROR
@@ -20,24 +21,14 @@ needs_nvtabular = pytest.mark.skipif(
 )
 
 
-def call(module, *arguments, **variables):
-    return subprocess.run(
-        [sys.executable, "-m", module, *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @needs_nvtabular
+@pytest.mark.long
 def test_amazon_books(tmp_path):
     generate_reviews(tmp_path / "raw", ReviewSizes(300, 10, 20, 3), 0, False, False)
     for engine in ("duckdb", "nvtabular"):
         flags = ("--amazon_dataset_path", tmp_path / "raw", "--output_path", tmp_path / engine)
-        done = call("preproc.amazon_books", *flags, "--min_events", 5, "--engine", engine)
-        assert done.returncode == 0, done.stderr
+        command = [sys.executable, "-m", "preproc.amazon_books", *flags, "--min_events", "5"]
+        subprocess.run([*command, "--engine", engine], cwd=ROOT, check=True)
     assert contents(tmp_path / "nvtabular") == contents(tmp_path / "duckdb")
 
 
@@ -88,13 +79,15 @@ def test_no_loop(fresh, monkeypatch, tmp_path):
     assert not environment.is_installed("json")
 
 
-def test_missing_engine(tmp_path):
+def test_missing_engine(tmp_path, capsys, monkeypatch):
     """The command names `make engines` where neither environment has the engine."""
     generate_day(tmp_path / "day_0", 10, [1])
-    flags = ["--input", tmp_path / "day_0", "--holdout_fraction", 0.2, "--engine", "spark"]
-    flags += ["--output", tmp_path / "out", "--memory_limit", "2GB"]
+    flags = [f"--input={tmp_path / 'day_0'}", "--holdout_fraction=0.2", "--engine=spark"]
+    flags += [f"--output={tmp_path / 'out'}", "--memory_limit=2GB"]
     # as after `enter`, which would find the environment of this clone
-    done = call("preproc.criteo", *flags, PREPROC_ENGINES_ENTERED="1")
-    assert done.returncode == USER_ERROR
-    assert done.stderr.startswith("error: --engine spark") and "`make engines`" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    monkeypatch.setenv("PREPROC_ENGINES_ENTERED", "1")
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert criteo(flags) == USER_ERROR
+    error = capsys.readouterr().err
+    assert error.startswith("error: --engine spark") and "`make engines`" in error
+    assert len(error.splitlines()) == 1

@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from preproc.amazon_books.__main__ import main as amazon_books
 from preproc.amazon_books.generate_reviews import ReviewSizes
@@ -14,10 +13,9 @@ from preproc.criteo.generate_logs import generate_day
 from preproc.movielens.__main__ import main as movielens
 from preproc.movielens.generate_ratings import RatingSizes
 from preproc.movielens.generate_ratings import generate as generate_ratings
-from preproc.transcode import __main__ as transcode
 from tests.preproc.contents import contents
 
-# Columns of staged files: Criteo's, Amazon Books', MovieLens' (c0 to c2), transcode's.
+# Columns of staged files: Criteo's, Amazon Books', MovieLens' (c0 to c2).
 HIVE = "label=1/user=7/item=books/time=2014/value=abc/c0=z/c1=5/cat_0=5/num_0=3/count=9/row=2/id=1"
 
 
@@ -89,23 +87,6 @@ def test_movielens(tmp_path):
         *("--input", "{raw}", "--output", "{output}", "--temp_dir", "{temporary}"),
         *("--min_ratings", "5", "--valid_negative", "20", "--threads", "2"),
     )
-
-
-def test_transcode(tmp_path):
-    spec = {
-        "feature_spec": {"click": {}, "user": {}},
-        "source_spec": {
-            "train": [{"type": "csv", "features": ["click", "user"], "files": ["train.csv"]}]
-        },
-        "channel_spec": {"label": ["click"], "numerical": [], "categorical": ["user"]},
-    }
-
-    def generate(raw):
-        (raw / "feature_spec.yaml").write_text(yaml.safe_dump(spec))
-        (raw / "train.csv").write_text("".join(f"{i % 2},user {i % 5}\n" for i in range(20)))
-
-    flags = ("--input", "{raw}", "--output", "{output}", "--categorify", "user")
-    assert_same_files(tmp_path, transcode.main, generate, *flags)
 
 
 def test_sql_readers_in_one_module(root):

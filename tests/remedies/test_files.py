@@ -1,6 +1,5 @@
 """Messages about input files: absent, cut, empty, of another type, of another encoding."""
 
-import bz2
 import gzip
 import io
 import sqlite3
@@ -11,7 +10,6 @@ import zipfile
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
-import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
@@ -84,14 +82,6 @@ def exported(folder):
     return table("t.csv")
 
 
-def as_parquet(old: str, read):
-    def apply(folder):
-        pq.write_table(read(folder / old), folder / "rows.parquet")
-        return table("rows.parquet")
-
-    return apply
-
-
 def folder_of(name: str, content: str = "text"):
     def prepare(folder):
         (folder / "parts").mkdir()
@@ -109,11 +99,6 @@ PATHS = [
         "a name that is nearly right", written("orders.csv", ROWS), table("ordres.csv"),
         "ordres.csv: the file does not exist", "did you mean 'orders.csv'?",
         then(*table("orders.csv")),
-    ),
-    Remedy(
-        "a folder whose name is nearly right", written("input/raw/orders.csv", ROWS),
-        table("inputs/raw/orders.csv"), "the folder inputs does not exist",
-        "did you mean 'input/raw/orders.csv'?", then(*table("input/raw/orders.csv")),
     ),
     Remedy(
         "a path of which only the folder is nearly right", written("input/orders.csv", ROWS),
@@ -225,15 +210,6 @@ TYPES = [
     Remedy(
         "an SQLite database", database, table("shop.db"), "an SQLite database",
         "sqlite3 -csv -header", exported,
-    ),
-    Remedy(
-        "a Feather file", lambda folder: feather.write_feather(arrow(), folder / "e.feather"),
-        table("e.feather"), "a Feather (Arrow) file", "write its table as Parquet",
-        as_parquet("e.feather", feather.read_table),
-    ),
-    Remedy(
-        "a bzip2 file", written("f.csv.bz2", bz2.compress(ROWS.encode())), table("f.csv.bz2"),
-        "a bzip2 file", "bzip2 -d", written("f.csv", ROWS, *table("f.csv")),
     ),
     Remedy(
         "a web page", written("g.csv", "<!DOCTYPE html>\n<html>404</html>\n"), table("g.csv"),

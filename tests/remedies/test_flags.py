@@ -96,13 +96,6 @@ PREPARATIONS = [
         then("movielens", "--input=raw/ratings.csv", *RATINGS[2:], *COLUMNS),
     ),
     Remedy(
-        "an absent log of interactions", log,
-        ("amazon_books", "--input_format=csv", "--interactions=lag.csv", "--output=data"),
-        "lag.csv: the file does not exist", "did you mean",
-        then("amazon_books", "--input_format=csv", "--interactions=log.csv", "--output=data",
-             *COLUMNS[:2], "--time_column=when"),
-    ),
-    Remedy(
         "reviews elsewhere", reviews, ("amazon_books", "--input=.", "--output=data"),
         "(--input) . holds no reviews_*.json", "leave it out, and name the files with --reviews",
         then("amazon_books", "--output=data", "--reviews=alone/reviews_Books.json",
@@ -115,27 +108,20 @@ PREPARATIONS = [
         then("amazon_books", "--amazon_dataset_path=alone", "--output=data", "--no_metadata"),
     ),
     Remedy(
-        "metadata elsewhere", reviews,
-        ("amazon_books", "--amazon_dataset_path=alone", "--output=data"),
-        "holds no meta_*.json", "name the files with --meta",
-        then("amazon_books", "--amazon_dataset_path=alone", "--output=data",
-             "--meta=logs/meta_Books.json"),
-    ),
-    Remedy(
         "a split without rows", written("rows.csv", "".join(ROWS.splitlines(True)[:4])),
         (*TABLE, "--input=rows.csv", "--split=0.8,0.1,0.1"),
         "the split 'validation' has none of the 3 rows", "a larger share for it, more rows",
         written("rows.csv", ROWS),
     ),
     Remedy(
+        "no label", written("rows.csv", ROWS), ("transcode", "--input=rows.csv", "--output=data"),
+        "--label is missing", "one of city, price, click", then(*TABLE, "--input=rows.csv"),
+    ),
+    Remedy(
         "a label with a slip", written("rows.csv", ROWS),
         ("transcode", "--input=rows.csv", "--label=clik", "--output=data"),
         "expected a column of rows.csv", "did you mean 'click'?",
         then(*TABLE, "--input=rows.csv"),
-    ),
-    Remedy(
-        "no label", written("rows.csv", ROWS), ("transcode", "--input=rows.csv", "--output=data"),
-        "--label is missing", "one of city, price, click", then(*TABLE, "--input=rows.csv"),
     ),
     Remedy(
         "texts as ids", spec(ROWS), FOLDER, "feature 'city': expected an integer", "--categorify",
@@ -150,13 +136,6 @@ PREPARATIONS = [
         "a number that is too large", spec(ROWS.replace(",0.87,", ",1000000,")),
         (*FOLDER, "--categorify=city"), "expected a number that float16 holds, at most 65504",
         "use --transform log or quantile", then(*FOLDER, "--categorify=city", "--transform=log"),
-    ),
-    Remedy(
-        "known columns that new rows lack",
-        lambda folder: encoded()(folder) or (folder / "new.csv").write_text("cty,price\na,1\n"),
-        ("transcode", "--input=new.csv", "--vocabulary=data", "--output=new"),
-        "'city' is missing, the file has cty, price", "did you mean 'cty'?",
-        written("new.csv", "city,price\na,1\n"),
     ),
 ]  # fmt: skip
 TRAININGS = [

@@ -85,8 +85,6 @@ def test_training_resume_evaluation_and_prediction(records, tmp_path, recipe, mo
     flags = (*use, "--mode=predict", f"--predictions_path={scores}", "--valid_batch_size=64")
     assert in_process(tmp_path / "predict", *flags, recipe=recipe)[1]["rows"] == 201
     assert pyarrow.parquet.read_table(scores).num_rows == 201
-    flags = (*use, "--mode=inference", "--valid_batch_size=64", "--max_steps=3")
-    assert in_process(tmp_path / "inference", *flags, recipe=recipe)[1]["num_measurements"] == 3
 
 
 def test_folder_of_the_original_and_its_plan(records, tmp_path, capsys):

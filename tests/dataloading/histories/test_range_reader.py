@@ -187,7 +187,7 @@ def test_ranks_and_restarts(tmp_path):
     assert sorted(items) == sorted(in_order.ravel().tolist()) and items != in_order.ravel().tolist()
 
 
-def test_wide_ids(tmp_path, implementation):
+def test_wide_ids(tmp_path):
     """int64 events are read as they are."""
 
     def change(content):

@@ -105,8 +105,8 @@ def test_epochs_and_seeds(stored):
         loader = SampledInteractions(stored(512).spec, "train", 2560, seed=seed)
         return [rows_of(loader, number) for number in numbers]
 
-    result = [*epochs(0, 0, 1), *epochs(1, 0), *epochs(10**20, 0)]
-    for first in range(4):
+    result = [*epochs(0, 0, 1), *epochs(10**20, 0)]
+    for first in range(3):
         for second in range(first):
             # Rows that are equal by chance: the same user and item at the same position.
             same = (result[first] == result[second]).all(axis=1).mean()
@@ -117,7 +117,7 @@ def test_epochs_and_seeds(stored):
 def test_batch_sizes_and_restarts(stored):
     spec = stored(97).spec
     whole = rows_of(SampledInteractions(spec, "train", 485, seed=4), 2)
-    for batch_size, start_samples in ((1, [482]), (64, [0, 77, 484]), (999, [13])):
+    for batch_size, start_samples in ((64, [77, 484]), (999, [13])):
         loader = SampledInteractions(spec, "train", batch_size, seed=4)
         for start_sample in start_samples:
             assert np.array_equal(rows_of(loader, 2, start_sample), whole[start_sample:])

@@ -83,9 +83,8 @@ def test_split_tfrecords(binaries, tmp_path):
     assert tags.to_pylist() == [[4, 0], [1, 2], [3, 4], [0, 1]]
 
 
-@pytest.mark.parametrize("prebatch", [0, 4])
-def test_histories(tmp_path, prebatch):
-    spec = sequence_data.write(tmp_path, 11, prebatch)
+def test_histories(tmp_path):
+    spec = sequence_data.write(tmp_path, 11, 4)
 
     def names_of(ids):
         return pa.array([f"sku-{item}" for item in ids])

@@ -196,10 +196,9 @@ def test_tensorflow_ensemble(trained_dlrm, expected, tmp_path, capsys):
     ]
 
 
-@pytest.mark.parametrize("model", ["trained_dcnv2", "trained_sim"])
-def test_monolithic_tensorflow_model(model, request, tmp_path, capsys):
+def test_monolithic_tensorflow_model(trained_sim, tmp_path, capsys):
     """Checks before a SavedModel whose tensors all have one rank."""
-    model = request.getfixturevalue(model)
+    model = trained_sim
     flags = ("--backend=tensorflow", "--monolithic", "--model_name=m", "--max_queue_delay_us=9")
     message = deploy(capsys, model, tmp_path, *flags, "--instances=3", "--gpus=1,2")
     assert "AUC" not in message

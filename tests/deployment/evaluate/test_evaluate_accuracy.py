@@ -103,7 +103,6 @@ def test_choice_of_split():
 # The flag that the message names first, and the command line.
 INVALID = """
 --batch_size: --batch_size=0
---tolerance: --tolerance=1
 --tolerance: --trained --tolerance=-1
 --url: --model=m --url=u
 --feature_spec: --feature_spec=f.yaml

@@ -1,8 +1,6 @@
 """Command line of the preparation: flags, exit statuses, files after a kill."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,6 @@ from runtime.cli import USER_ERROR
 from runtime.files.outputs import MARKER
 from tests.preproc.amazon_books.amazon_reference import parse
 
-ROOT = Path(__file__).parents[3]
 AMAZON = ["--output_path", "out", "--amazon_dataset_path", "raw"]
 CSV = ["--output_path", "out", "--input_format", "csv", "--interactions", "log.csv"]
 
@@ -78,17 +75,17 @@ def test_default_engine(monkeypatch, tmp_path):
         assert parse(AMAZON).engine == expected
 
 
-def test_complete_run(log, tmp_path):
+def test_complete_run(log, tmp_path, run_script):
     output = tmp_path / "a folder" / "out"
-    command = [sys.executable, "-m", "preproc.amazon_books", "--input_format", "csv"]
+    command = ["-m", "preproc.amazon_books", "--input_format", "csv"]
     command += ["--interactions", str(log), "--output_path", str(output), "--engine", "duckdb"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run_script(*command)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{output}: train 1,140 rows, test 30 rows\n"
     assert done.stderr.startswith("staged 1,200 events; left out 0 ")
     names = [MARKER, "checks.json", "encoder", "events", "feature_spec.yaml", "test", "train"]
     assert sorted(path.name for path in output.iterdir()) == names
     assert [path.name for path in output.parent.iterdir()] == ["out"]
-    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    again = run_script(*command)
     assert again.returncode == USER_ERROR == 2
     assert again.stderr.startswith(f"error: {output} exists") and again.stderr.count("\n") == 1

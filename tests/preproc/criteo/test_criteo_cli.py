@@ -1,9 +1,6 @@
 """Command lines of the tools, in processes of their own."""
 
 import gzip
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +8,6 @@ import pytest
 from preproc.criteo import generate_logs
 from runtime.cli import USER_ERROR
 from tests.preproc.criteo import criteo_reference as reference
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +18,11 @@ def raw(tmp_path_factory):
     return folder
 
 
-def test_generated_logs_end_to_end(raw, tmp_path):
+def test_generated_logs_end_to_end(raw, tmp_path, run_script):
     """In a process of its own."""
     output = tmp_path / "prepared"
     flags = ["--input", raw, "--output", output, "--frequency_threshold", "3", "--days", "0-2"]
-    command = [sys.executable, "-m", "preproc.criteo", *flags]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    result = run_script("-m", "preproc.criteo", *flags)
     assert result.returncode == 0, result.stderr
     files = [raw / f"day_{day}.gz" for day in range(3)]
     assert reference.files_of(output) == reference.prepare(files, 3)

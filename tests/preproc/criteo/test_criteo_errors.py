@@ -105,21 +105,6 @@ def test_bad_size(text):
         parse_bytes(text)
 
 
-def test_command_line():
-    argv = ["--input", "a", "--output", "b", "--days", "0-2", "--vocabulary_days", "0,1"]
-    options = reference.parse(
-        [*argv, "--memory_limit", "2GB", "--threads", "3", "--frequency_threshold", "4"]
-    )
-    assert (options.days, options.vocabulary_days) == ((0, 1, 2), (0, 1))
-    assert (options.memory_limit_bytes, options.threads) == (2 * 10**9, 3)
-    assert options.frequency_threshold == 4
-    defaults = reference.parse(["--input", "a", "--output", "b", "--vocabulary_days", "train"])
-    assert defaults.vocabulary_days == "train"
-    assert (defaults.frequency_threshold, defaults.on_bad_line) == (15, "error")
-    assert defaults.memory_limit_bytes >= 384 << 20
-    assert defaults.threads >= 1
-
-
 # Splits
 
 
@@ -168,7 +153,7 @@ def test_empty_day_among_others(raw, tmp_path):
 # Output
 
 
-@pytest.mark.parametrize("output", [".", "..", "../raw"])
+@pytest.mark.parametrize("output", [".", ".."])
 def test_input_within_output(raw, output):
     with pytest.raises(ValueError, match="apart from the input|cannot be replaced"):
         run(raw, raw / output, overwrite=True)

@@ -189,7 +189,7 @@ def test_kaggle_rows(tmp_path):
 
 def test_order_of_rows(tmp_path):
     """Several threads read one large file; cat_0 and num_0 hold the number of the row."""
-    num_rows = 150_000
+    num_rows = 100_000
     filler = {i: "0123456789abcdef" for i in range(10, 20)}
     template = reference.line(0, {0: "%d"}, {0: "%08x"} | filler) + "\n"
     source = tmp_path / "log.tsv"

@@ -2,11 +2,10 @@
 
 import errno
 import json
+import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from preproc.criteo import prepare as prepare_module
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.prepare import prepare
+from tests.conftest import run_forked
 from tests.preproc.criteo import criteo_reference as reference
 
 ROOT = Path(__file__).parents[3]
@@ -51,6 +51,18 @@ def raw(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def killed(forked_python):
+    """Runs KILLED_RUN with arguments, which ends by its kill."""
+
+    def run(*arguments):
+        words = ["-c", KILLED_RUN, *map(str, arguments)]
+        done = run_forked(forked_python, words, str(ROOT), dict(os.environ), 60)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+
+    return run
+
+
+@pytest.fixture(scope="module")
 def expected(raw):
     return reference.prepare(sorted(raw.glob("day_*")), 2)
 
@@ -84,12 +96,12 @@ def finished_before(stderr):
         ("single_machine.CriteoDuckDBEngine", "_keep_rows", "before", 3, 2),
     ],
 )
-def test_restart_after_kill(raw, expected, tmp_path, capfd, place, name, when, calls, num_finished):
+def test_restart_after_kill(
+    killed, raw, expected, tmp_path, capfd, place, name, when, calls, num_finished
+):
     output = tmp_path / "out"
     flags = ["--input", raw, "--output", output, "--frequency_threshold", "2", "--threads", "2"]
-    command = [sys.executable, "-c", KILLED_RUN, place, name, when, str(calls), *map(str, flags)]
-    killed = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    killed(place, name, when, calls, *flags)
     assert not output.exists()
     capfd.readouterr()
     prepare(options(raw, output))
@@ -102,16 +114,13 @@ def test_restart_after_kill(raw, expected, tmp_path, capfd, place, name, when, c
 
 @pytest.mark.quick("after")
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_kill_during_replacement(raw, expected, tmp_path, when):
+def test_kill_during_replacement(killed, raw, expected, tmp_path, when):
     """The name has the old data set before the exchange, and the new one after it."""
     output = tmp_path / "out"
     prepare(options(raw, output, frequency_threshold=5))
     old = reference.files_of(output)
     flags = ["--input", raw, "--output", output, "--frequency_threshold", "2", "--overwrite"]
-    arguments = ["outputs", "exchange", when, 1, *flags]
-    command = [sys.executable, "-c", KILLED_RUN, *map(str, arguments)]
-    killed = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    killed("outputs", "exchange", when, 1, *flags)
     assert reference.files_of(output) == (old if when == "before" else expected)
     prepare(options(raw, output, overwrite=True))
     assert reference.files_of(output) == expected

@@ -188,18 +188,24 @@ def failing_at(number, monkeypatch):
         yield
 
 
-def test_other_flags_between_interrupted_runs(one_hot, tmp_path, monkeypatch):
-    assert run(one_hot, tmp_path / "whole") == 0
+@pytest.fixture(scope="module")
+def whole(one_hot, tmp_path_factory):
+    """The content of a run by two processes that was not interrupted."""
+    folder = tmp_path_factory.mktemp("whole") / "m"
+    assert run(one_hot, folder, "--processes=2") == 0
+    return contents(folder)
+
+
+def test_other_flags_between_interrupted_runs(one_hot, whole, tmp_path, monkeypatch):
     with failing_at(12, monkeypatch):
         assert run(one_hot, tmp_path / "m") == 2
     with failing_at(3, monkeypatch):
         assert run(one_hot, tmp_path / "m", "--hotness=1") == 2
     assert run(one_hot, tmp_path / "m") == 0
-    assert contents(tmp_path / "m") == contents(tmp_path / "whole")
+    assert contents(tmp_path / "m") == whole
 
 
-def test_interrupted_run(one_hot, tmp_path, monkeypatch, capsys):
-    assert run(one_hot, tmp_path / "whole", "--processes=2") == 0
+def test_interrupted_run(one_hot, whole, tmp_path, monkeypatch, capsys):
     with failing_at(4, monkeypatch):
         assert run(one_hot, tmp_path / "m") == 2
     assert not (tmp_path / "m").exists()
@@ -209,7 +215,7 @@ def test_interrupted_run(one_hot, tmp_path, monkeypatch, capsys):
     assert run(one_hot, tmp_path / "m") == 0
     assert "3 of 15 parts are finished" in capsys.readouterr().out
     assert not drawn
-    assert contents(tmp_path / "m") == contents(tmp_path / "whole")
+    assert contents(tmp_path / "m") == whole
 
 
 @pytest.mark.parametrize(

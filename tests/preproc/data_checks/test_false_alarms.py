@@ -7,16 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 from dataloading.spec.data_checks import read_findings
-from preproc import gen_csv
 from preproc.amazon_books import __main__ as amazon_books
-from preproc.amazon_books import generate_reviews
 from preproc.criteo import __main__ as criteo
 from preproc.criteo import generate_logs
 from preproc.movielens import __main__ as movielens
-from preproc.movielens import generate_ratings
 from preproc.transcode import __main__ as transcode
 from tests.preproc.data_checks import tables
 from tests.raw_shop import orders, write_csv
@@ -148,43 +144,6 @@ def test_generated_logs(tmp_path):
     known = ("--encode_only", f"--vocabulary={tmp_path / 'out'}")
     day = f"--input={tmp_path / 'logs/day_2'}"
     check("new_logs", warned(criteo, *known, day, f"--output={tmp_path / 'new'}"))
-
-
-def test_generated_ratings(tmp_path):
-    command = [f"--output={tmp_path / 'raw'}", "--ratings=6000", "--users=150", "--movies=200"]
-    assert generate_ratings.main(command) == 0
-    path = tmp_path / "raw/ratings.csv"
-    check("movies", warned(movielens, f"--input={path}", f"--output={tmp_path / 'out'}"))
-
-
-def test_generated_reviews(tmp_path):
-    command = [f"--output={tmp_path / 'raw'}", "--reviews=4000", "--users=150", "--items=200"]
-    assert generate_reviews.main(command) == 0
-    flags = (f"--input={tmp_path / 'raw'}", "--engine=duckdb", "--min_events=5")
-    check("books", warned(amazon_books, *flags, f"--output={tmp_path / 'out'}"))
-
-
-def test_generated_tables(tmp_path):
-    """Rows of a feature spec, as preproc.gen_csv makes them."""
-    columns = ["label", "price", "city", "user"]
-    spec = {
-        "feature_spec": {
-            "label": {},
-            "price": {},
-            "city": {"cardinality": 20},
-            "user": {"cardinality": 300},
-        },
-        "source_spec": {
-            split: [{"type": "csv", "features": columns, "files": [f"{split}.csv"]}]
-            for split in ("train", "test")
-        },
-        "channel_spec": {"label": ["label"], "numerical": ["price"], "categorical": columns[2:]},
-    }
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
-    raw = tmp_path / "raw"
-    command = [f"--feature_spec_in={tmp_path / 'spec.yaml'}", f"--output={raw}", "--size=2000"]
-    assert gen_csv.main(command) == 0
-    check("gen_csv", warned(transcode, f"--input={raw}", f"--output={tmp_path / 'out'}"))
 
 
 def test_tables_of_the_tutorials(tmp_path):

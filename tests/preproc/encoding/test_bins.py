@@ -52,7 +52,6 @@ def test_equal_quantiles_and_rounded_ones_are_one_edge(tmp_path):
 @pytest.mark.parametrize(
     ("features", "profile"),
     [
-        (("x",), {}),
         (("x",), {"x": ColumnProfile(9, 0)}),
         (("other",), {"x": ColumnProfile(9, 0, values=(1.0, 2.0))}),
         (("item",), {"x": ColumnProfile(9, 0, values=(1.0, 2.0))}),

@@ -5,9 +5,8 @@ import pytest
 from preproc.engines.open_engine import open_engine
 
 
-@pytest.fixture
-def duckdb(tmp_path):
-    scratch = tmp_path / "scratch of 'DuckDB'"
-    scratch.mkdir()
+@pytest.fixture(scope="module")
+def duckdb(tmp_path_factory):
+    scratch = tmp_path_factory.mktemp("scratch of 'DuckDB'")
     with open_engine("duckdb", scratch, memory_limit_bytes=512 << 20, threads=2) as engine:
         yield engine

@@ -96,15 +96,6 @@ def test_ratings_by_hand(tmp_path, by_hand, capsys):
         assert f"  {part}" in message
 
 
-def test_validation_by_hand(tmp_path, by_hand):
-    flags = ("--input", by_hand, "--min_ratings", 4, "--valid_negative", 1, "--validation")
-    data_set = prepared(tmp_path, *flags)
-    assert data_set.arrays["train"]["item"].tolist() == [4, 3, 2, 0]
-    assert data_set.arrays["test"]["item"].tolist() == [0, 1, 1, 4]
-    assert data_set.arrays["validation"]["item"].tolist() == [2, 1, 3, 4]
-    assert data_set.spec.metadata["validation_samples_per_series"] == 2
-
-
 @pytest.mark.parametrize("num_held", [1, 2])
 def test_split_against_loops(tmp_path, generated, num_held):
     rows = rows_of(generated)

@@ -117,7 +117,6 @@ def test_files(tmp_path, refused):
         path.touch()
     (tmp_path / "y.train.rating").touch()
     for files, message in (
-        ([tmp_path / "none"], f"--input {tmp_path / 'none'}: the file or folder does not exist"),
         ([tmp_path, csv], f"--input {tmp_path}: expected files or one folder, got both"),
         ([csv, csv], "--input names a file twice"),
         ([csv, dat], "files of one form"),

@@ -48,9 +48,9 @@ def test_delimiter(header, delimiter, names, tmp_path):
 
 
 def test_compressed_header(tmp_path):
-    rows = b"a;b\n" + b"".join(b"%d;%d\n" % (i, i * i) for i in range(200_000))
+    rows = b"a;b\n" + b"".join(b"%d;%d\n" % (i, i * i) for i in range(100_000))
     zstd = pa.compress(rows, codec="zstd", asbytes=True)
-    write(tmp_path, {"t.csv.gz": gzip.compress(rows), "u.csv.zst": zstd, "v.csv.gz": rows})
+    write(tmp_path, {"t.csv.gz": gzip.compress(rows, 1), "u.csv.zst": zstd, "v.csv.gz": rows})
     assert find_table(tmp_path / "t.csv.gz").columns == ("a", "b")
     assert find_table(tmp_path / "u.csv.zst").delimiter == ";"
     with pytest.raises(ValueError, match=r"v.csv.gz: expected compressed text, got plain text"):

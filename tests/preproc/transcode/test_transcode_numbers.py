@@ -73,8 +73,6 @@ def test_indicators(tmp_path):
     data_set = FeatureSpec.from_yaml(later / "out/feature_spec.yaml")
     assert data_set.channel_spec == spec.channel_spec
     assert encoder_of(later / "out").digest == encoder_of(out).digest
-    assert run(later, f"--vocabulary={later / 'out'}", output=tmp_path / "again") == 0
-    assert stored(tmp_path / "again", "price_missing") == [1, 0]
 
 
 def test_indicators_of_a_table(tmp_path, capsys):
