@@ -38,7 +38,7 @@ def encoded(name: str = "data", *others: str):
             command = ("transcode", "--input=rows.csv", "--label=click", "--split=0.8,0.1,0.1")
             assert run([*command, f"--output={made}"])[0] == 0
         for each in (name, *others):
-            shutil.copytree(made, folder / each)
+            shutil.copytree(made, folder / each, dirs_exist_ok=True)
 
     return prepare
 
