@@ -63,7 +63,7 @@ def test_files_and_python(model, deployed, tmp_path):
 
 
 def test_parts(model, deployed, tmp_path):
-    """As the tasks of Spark score them."""
+    """Scores of the tasks of Spark, run here."""
     source = model.folder / "rows.parquet"
     _, folder = spark.score(tmp_path, deployed, source)
     (part,) = folder.iterdir()

@@ -33,12 +33,12 @@ def encoded(name: str = "data", *others: str):
 
     def prepare(folder):
         (folder / "rows.csv").write_text(ROWS)
-        made = folder.parent / "data_of_remedies"
-        if not made.exists():
+        data_set = folder.parent / "data_of_remedies"
+        if not data_set.exists():
             command = ("transcode", "--input=rows.csv", "--label=click", "--split=0.8,0.1,0.1")
-            assert run([*command, f"--output={made}"])[0] == 0
+            assert run([*command, f"--output={data_set}"])[0] == 0
         for each in (name, *others):
-            shutil.copytree(made, folder / each, dirs_exist_ok=True)
+            shutil.copytree(data_set, folder / each, dirs_exist_ok=True)
 
     return prepare
 

@@ -39,7 +39,6 @@ def table(read, as_text):
 
 @pytest.mark.parametrize("as_text", [True, False])
 def test_columns(as_text, duckdb, read):
-    """As text and as numbers, which different expressions read."""
     rows = table(read, as_text)
     names = [name for name in rows.columns if not name.startswith("__")]
     assert continuous_columns(duckdb, rows, names, MISSING_VALUES, ROWS) == ["price"]
