@@ -48,7 +48,7 @@ def dlrm(tmp_path_factory):
     return trained, *converted(trained, folder)
 
 
-@pytest.mark.quick("dlrm", "dcnv2", "sim", "neumf", "dlrm_without_*", "*_parts")
+@pytest.mark.quick("sim", "neumf", "dlrm_without_*", "*_parts")
 @pytest.mark.parametrize(
     "name", [*untrained.RANKING, *untrained.SEQUENCE, *untrained.INTERACTION, "dien_in_a_loop"]
 )
