@@ -134,10 +134,6 @@ def test_rows_of_gradient():
     np.testing.assert_array_equal(summed.values, [[2, 4], [3, 4], [3, 4]])
 
 
-def test_frozen_tables():
-    assert built(tables((3, 2)), trainable=False).trainable_variables == []
-
-
 def test_pieces_of_tables():
     weight = TableWeight("t", (1_000_000, 128), np.dtype("f"), World(), (), ())
     runs = list(weight.pieces())
@@ -212,13 +208,6 @@ def test_layer_of_another_class():
     np.testing.assert_array_equal(second, [[103, 103]])
 
 
-def test_regularization_loss():
-    table = Embedding(3, 2, embeddings_regularizer="l2", embeddings_initializer="ones")
-    layer = DistributedEmbedding([table])
-    layer([tf.constant([0])])
-    assert float(layer.losses[0]) == pytest.approx(6 * 0.01)
-
-
 def test_whole_tables_from_files(tmp_path):
     layer = built(tables((3, 2), (4, 1)))
     arrays = [np.arange(6, dtype="f").reshape(3, 2), np.ones([4, 1], "f")]
@@ -236,6 +225,7 @@ def two_ranks(dim=2, **options):
 MIXED = [Embedding(3, 2), Embedding(3, 2, dtype="float16")]
 SHARED = plan_of([Table("a", 3, 2), Table("b", 3, 2)], 1)
 COPIED = plan_of([Table("t0", 3, 2)], 2, data_parallel_threshold=10)
+RAGGED = [tf.ragged.constant([[1]])]
 NESTED_SPARSE = tf.SparseTensor([[0, 0, 0]], [1], [1, 1, 1])
 
 
@@ -259,22 +249,18 @@ NESTED_SPARSE = tf.SparseTensor([[0, 0, 0]], [1], [1, 1, 1])
         (lambda: two_ranks(dp_input=False)(ids([[1], [2], [0]])), "feature 0 .*2 ranks"),
         (lambda: two_ranks(dp_input=False, plan=COPIED), "dp_input=True"),
         (lambda: two_ranks(dp_input=False, strategy="basic", dim=1), r"ranks \[1\] hold no table"),
+        (lambda: layer_of((3, 2), combiner=None)(RAGGED, concatenate=True), "feature 0 is ragged"),
+        (
+            lambda: DistributedEmbedding(
+                [Doubling(30, 2)], world=World(0, 2), row_slice_threshold=10
+            ),
+            "Doubling.*row slices",
+        ),
     ],
 )
 def test_misuse_errors(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_concatenation_of_ragged_rows():
-    layer = layer_of((3, 2), combiner=None)
-    with pytest.raises(ValueError, match="feature 0 is ragged"):
-        layer([tf.ragged.constant([[1]])], concatenate=True)
-
-
-def test_layer_with_code_in_row_slices():
-    with pytest.raises(ValueError, match="Doubling.*row slices"):
-        DistributedEmbedding([Doubling(30, 2)], world=World(0, 2), row_slice_threshold=10)
 
 
 @pytest.mark.parametrize("wrong", [-1, 3])

@@ -14,7 +14,8 @@ def lookup(max_tokens=4, **kwargs) -> dmp.IntegerLookup:
 @pytest.fixture(params=[False, True], ids=["eager", "graph"])
 def wrap(request):
     """A layer as it is, or in a `tf.function`."""
-    return (lambda layer: tf.function(layer.__call__)) if request.param else (lambda layer: layer)
+    function = tf.function(reduce_retracing=True)
+    return (lambda layer: function(layer.__call__)) if request.param else (lambda layer: layer)
 
 
 @pytest.mark.parametrize("dtype", [tf.int32, tf.int64, tf.uint8])
@@ -95,12 +96,11 @@ def test_checkpoint(tmp_path, wrap):
     assert call(tf.constant([5, 36, 1])).numpy().tolist() == [3, 2, 4]
 
 
-@pytest.mark.parametrize("name", ["model.keras", "model.h5", "model"])
-def test_saved_models(tmp_path, name):
+def test_saved_model(tmp_path):
     keys = keras.Input([None], dtype=tf.int64)
     model = keras.Model(keys, dmp.Embedding(5, 2)(grown()(keys)))
-    model.save(tmp_path / name)
-    loaded = keras.models.load_model(tmp_path / name)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
     batch = tf.constant([[36, 5, 12]], tf.int64)
     np.testing.assert_array_equal(loaded(batch), model(batch))
 

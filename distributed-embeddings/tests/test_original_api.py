@@ -91,31 +91,21 @@ def test_one_object_under_all_paths():
             assert getattr(dist_model_parallel, name) is getattr(dmp, name)
 
 
-def test_lookup_of_dense_ids():
+def test_embedding_lookup():
     ids = tf.constant([[0, 2], [1, 1]])
     np.testing.assert_array_equal(embedding_lookup(TABLE, ids, "sum"), [[6, 8], [6, 8]])
-    np.testing.assert_array_equal(embedding_lookup(TABLE, ids, combiner="mean"), [[3, 4], [3, 4]])
     np.testing.assert_array_equal(embedding_lookup(TABLE, ids), tf.gather(TABLE, ids))
-
-
-def test_lookup_of_ragged_and_sparse_ids():
-    ragged = tf.ragged.constant([[0, 2], [], [1]])
-    sparse = tf.SparseTensor([[0, 1], [0, 5], [2, 0]], [0, 2, 1], [3, 9])
-    for ids in (ragged, sparse):
-        total = embedding_lookup(tf.Variable(TABLE), ids, combiner="sum")
-        np.testing.assert_array_equal(total, [[6, 8], [0, 0], [3, 4]])
-        mean = tf.function(embedding_lookup)(TABLE, ids, "mean")
-        np.testing.assert_array_equal(mean, [[3, 4], [0, 0], [3, 4]])
-    assert embedding_lookup(TABLE, ragged).to_list() == [[[1, 2], [5, 6]], [], [[3, 4]]]
-
-
-def test_gradient_of_lookup():
-    variable = tf.Variable(TABLE)
+    variable, ragged = tf.Variable(TABLE), tf.ragged.constant([[0, 2], [], [1]])
     with tf.GradientTape() as tape:
-        output = embedding_lookup(variable, tf.ragged.constant([[0, 0], [2]]), "sum")
-    gradient = tape.gradient(output, variable)
+        total = embedding_lookup(variable, ragged, combiner="sum")
+    np.testing.assert_array_equal(total, [[6, 8], [0, 0], [3, 4]])
+    gradient = tape.gradient(total, variable)
     assert isinstance(gradient, tf.IndexedSlices)
-    np.testing.assert_array_equal(tf.convert_to_tensor(gradient), [[2, 2], [0, 0], [1, 1]])
+    np.testing.assert_array_equal(tf.convert_to_tensor(gradient), [[1, 1]] * 3)
+    sparse = tf.SparseTensor([[0, 1], [0, 5], [2, 0]], [0, 2, 1], [3, 9])
+    mean = tf.function(embedding_lookup)(TABLE, sparse, "mean")
+    np.testing.assert_array_equal(mean, [[3, 4], [0, 0], [3, 4]])
+    assert embedding_lookup(TABLE, ragged).to_list() == [[[1, 2], [5, 6]], [], [[3, 4]]]
 
 
 @pytest.mark.parametrize(
@@ -291,8 +281,9 @@ class Model(keras.Model):
 BATCH = [np.array([[1, 2], [3, 3], [0, 8], [4, 1]]), np.array([0, 1, 2, 4])]
 
 
-@pytest.mark.parametrize("eager", [False, True])
-@pytest.mark.parametrize("file", ["model.weights.h5", "old.h5", "checkpoint"])
+@pytest.mark.parametrize(
+    ("eager", "file"), [(False, "model.weights.h5"), (False, "old.h5"), (True, "checkpoint")]
+)
 def test_fit_and_weights(tmp_path, eager, file):
     model = Model()
     optimizer = dmp.DistributedOptimizer(keras.optimizers.Adagrad(0.5))
