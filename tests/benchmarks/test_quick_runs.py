@@ -51,6 +51,7 @@ def test_training(name, root):
     assert "ours" in page or "dot_custom" in page
 
 
+@pytest.mark.quick("table")
 @pytest.mark.parametrize("data", preparation.DATA)
 def test_preparation(data, tmp_path, capsys):
     flags = (f"--data={data}", "--count=2000", "--memory_count=2000", "--repeats=1")

@@ -46,50 +46,6 @@ def test_recipe_defaults():
         read(definition=Definition("wide_deep", RANKING, {"learningrate": 1}))
 
 
-def test_sim_defaults():
-    """Defaults of dlrm.py and dcnv2.py: test_original_flags.py."""
-    flat = read_sim().flat()
-    published = {
-        "model_type": "sim",
-        "embedding_dim": "16",
-        "stage_one_mlp_dims": (200,),
-        "stage_two_mlp_dims": (200, 80),
-        "aux_mlp_dims": (100, 50),
-        "feature_spec": "feature_spec.yaml",
-        "optimizer": "adam",
-        "weight_decay": 0,
-        "epochs": 3,
-        "dropout_rate": -1,
-        "amp": False,
-        "xla": False,
-        "drop_remainder": False,
-        "disable_cache": False,
-        "repeat_count": 0,
-        "prefetch_test_size": 2,
-        "long_seq_length": 90,
-        "prebatch_train_size": 0,
-        "prebatch_test_size": 0,
-        "log_filename": "log.json",
-        "save_checkpoint_path": None,
-        "mode": "train",
-        "benchmark": False,
-        "benchmark_steps": 200,
-        "affinity": "socket_unique_interleaved",
-        "num_parallel_calls": None,
-        # By other names there: global_batch_size, lr, prefetch_train_size,
-        # benchmark_warmup_steps, load_checkpoint_path.
-        "batch_size": 131072,
-        "valid_batch_size": 131072,
-        "learning_rate": 0.01,
-        "prefetch_batches": 10,
-        "warmup_batches": 20,
-        "restore_checkpoint_path": None,
-        "seed": None,
-    }
-    assert {name: flat[name] for name in published} == published
-    assert not {"interaction", "synthetic_dataset_alpha", "top_mlp_dims"} & set(flat)
-
-
 def test_aliases():
     config = parse(
         ["sim.py", "--dataset_dir=d", "--lr", "0.5", "-global_batch_size=8", "--results_dir=r"],
@@ -193,39 +149,6 @@ def test_unused_flags_in_eval_mode():
     config = read(*training, "--restore_checkpoint_path=a", "--mode=eval")
     assert config.unused() == [*("batch_size", "max_steps", "optimizer", "save_checkpoint_path")]
     assert read(*training).unused() == []
-
-
-def test_ncf_defaults_and_aliases():
-    flat = read_ncf().flat()
-    published = {
-        ("data", None): ("dataset_path", "data"),
-        ("epochs", "e"): ("epochs", 30),
-        ("batch_size", "b"): ("batch_size", 2**20),
-        ("valid_batch_size", None): ("valid_batch_size", 2**20),
-        ("factors", "f"): ("factors", 64),
-        ("layers", None): ("layers", (256, 256, 128, 64)),
-        ("negative_samples", "n"): ("negative_samples", 4),
-        ("learning_rate", "l"): ("learning_rate", 0.0045),
-        ("topk", "k"): ("topk", 10),
-        ("seed", "s"): ("seed", None),
-        ("threshold", "t"): ("threshold", 1.0),
-        ("valid_negative", None): ("valid_negative", 100),
-        ("beta1", "b1"): ("beta1", 0.25),
-        ("beta2", "b2"): ("beta2", 0.5),
-        ("eps", None): ("epsilon", 1e-8),
-        ("dropout", None): ("dropout", 0.5),
-        ("checkpoint_dir", None): ("checkpoint_dir", None),
-        ("mode", None): ("mode", "train"),
-        ("grads_accumulated", None): ("grads_accumulated", 1),
-        ("opt_level", None): ("opt_level", None),
-        ("local_rank", None): ("local_rank", None),
-    }
-    help_text = usage(NCF, full=True)
-    for (name, short), (ours, default) in published.items():
-        assert flat[ours] == default
-        assert f"--{name}" in help_text
-        if short is not None:
-            assert re.search(rf"--{ours}, .*-{short}\b", help_text)
 
 
 def test_short_names_and_spaced_lists():

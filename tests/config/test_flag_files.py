@@ -178,6 +178,7 @@ SYNTHETIC = [
     *("--dataset_type=synthetic", "--synthetic_dataset_train_batches=12", "--batch_size=64"),
     *("--synthetic_dataset_valid_batches=1", "--synthetic_dataset_cardinalities=100,7"),
     *("--bottom_mlp_dims=16,8", "--embedding_dim=8", "--top_mlp_dims=8,1", "--print_freq=1"),
+    "--epochs=1",
 ]
 
 

@@ -78,13 +78,6 @@ def test_missing_op(tiny, tmp_path, capsys, monkeypatch):
     assert "note: --interaction dot is computed by dot_tensorflow, for the op's library" in output
 
 
-def test_gpu_kernels_without_gpu(tiny, tmp_path, capsys):
-    flags = (f"--dataset_path={tiny}", *TINY, "--cpu", "--interaction=dot_custom_cuda")
-    assert in_process(tmp_path, *flags)[0] == 2
-    error = capsys.readouterr().err
-    assert "dot_custom_cuda needs" in error and "--interaction dot" in error
-
-
 def test_checkpoint(tiny, tmp_path, capsys):
     data, model = f"--dataset_path={tiny}", tmp_path / "model"
     save = f"--save_checkpoint_path={model}"
@@ -117,17 +110,3 @@ def test_checkpoint(tiny, tmp_path, capsys):
     assert in_process(tmp_path / "on", *resumed)[0] == 0
     assert "interaction dot_custom" in capsys.readouterr().out
     assert summary(tmp_path / "on")["steps"] == 4
-
-
-def test_checkpoint_with_implementation(tiny, tmp_path, capsys, monkeypatch):
-    data, model = f"--dataset_path={tiny}", tmp_path / "model"
-    # As it was before the op.
-    monkeypatch.setattr("config.config.canonical_value", lambda name, value: value)
-    train = (data, *TINY, f"--save_checkpoint_path={model}", "--interaction=dot_tensorflow")
-    assert in_process(tmp_path / "train", *train)[0] == 0
-    flags = checkpoint.describe(checkpoint.resolve(model)).description["model_flags"]
-    assert flags["interaction"] == "dot_tensorflow"
-    capsys.readouterr()
-    restore = (data, f"--restore_checkpoint_path={model}", "--mode=eval")
-    assert in_process(tmp_path / "eval", *restore)[0] == 0
-    assert "interaction dot_custom" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Builds the CPU kernels once a session."""
+"""The CPU kernels of the installed op, or built once a session with other flags."""
 
 import os
 import platform
@@ -7,17 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from nn.layers.fused_op import custom_op
 from tests.cpu_kernel import cpu_library
 
 
 @pytest.fixture(scope="session")
 def library_path(tmp_path_factory) -> Path:
-    """The shared library, compiled as it is shipped, or with CPU_KERNEL_FLAGS."""
+    """The library that `make op` has built, or one with CPU_KERNEL_FLAGS."""
+    flags = os.environ.get("CPU_KERNEL_FLAGS", "").split()
+    if not flags:
+        ops = custom_op()
+        ops.library()  # TensorFlow loads what it depends on
+        return ops.LIBRARY
     if shutil.which("g++") is None:
         pytest.skip("g++ is not there")
     folder = tmp_path_factory.mktemp("cpu_kernel")
     path = folder / "libdot_interact_cpu.so"
-    flags = os.environ.get("CPU_KERNEL_FLAGS", "-O3").split()
     objects = cpu_library.compile_objects(folder, *flags)
     cpu_library.run_compiler(["g++", "-shared", *flags, "-o", str(path), *map(str, objects)])
     return path

@@ -83,7 +83,7 @@ def test_numeric_gradients(features, layout):
 @pytest.mark.parametrize("dtype", ["float32", *LOW_PRECISION])
 @pytest.mark.parametrize("layout", ["joined", "separate", "pairs"])
 def test_layouts_against_plain_version(layout, dtype):
-    for features, dim in SIZES if layout == "joined" else SIZES[::8]:
+    for features, dim in SIZES[::2] if layout == "joined" else SIZES[::8]:
         input, bottom, _ = make(5, features, dim, dtype)
         bottom = bottom[:, :0] if layout == "pairs" else bottom
         plain = reference.dot_based_interact(input, bottom, layout=layout)
@@ -120,14 +120,6 @@ def test_gradient_of_bottom_of_rank_3():
     actual = run(dot_based_interact, input, bottom[:, tf.newaxis], upstream)
     assert actual[2].shape == (4, 1, 8)
     np.testing.assert_array_equal(actual[2][:, 0], upstream[:, :8])
-
-
-def test_noncontiguous_view():
-    whole = tf.random.stateless_normal([4, 6, 10], [1, 2])
-    part, bottom = whole[:, ::2, 1:6], whole[:, 0, 1:6]
-    np.testing.assert_allclose(
-        dot_based_interact(part, bottom), reference.dot_based_interact(part, bottom), rtol=1e-5
-    )
 
 
 def test_zero_dimension():
@@ -167,19 +159,6 @@ def test_bad_dtypes():
         dot_based_interact(tf.zeros([2, 3, 4], tf.float64), tf.zeros([2, 4], tf.float64))
     with pytest.raises(tf.errors.InvalidArgumentError, match="half"):
         dot_based_interact(tf.zeros([2, 3, 4]), tf.zeros([2, 4], tf.float16))
-
-
-def test_missing_device():
-    input, bottom = tf.zeros([2, 3, 4]), tf.zeros([2, 4])
-    tf.config.set_soft_device_placement(False)
-    try:
-        with (
-            pytest.raises(tf.errors.InvalidArgumentError, match="GPU:7"),
-            tf.device("/device:GPU:7"),
-        ):
-            dot_based_interact(input, bottom)
-    finally:
-        tf.config.set_soft_device_placement(True)
 
 
 def test_bad_upstream_gradients():

@@ -16,11 +16,6 @@ from distributed_embeddings.planner.traffic import (
 from distributed_embeddings.planner.types import WHOLE_TABLE_ELEMENTS
 from embedding_testing.plans import plan_of, tables
 
-from config.config import Config
-from dataloading.synthetic.rows import synthetic_spec
-from recipes.ranking import shape as ranking
-from recipes.registry import DLRM
-
 # Batch 8 on 4 ranks, 2 samples each. Rank 0: 4 columns, hotness 3; ranks 1 to 3: 2 columns.
 FOUR = plan_of(
     tables((10, 4), (10, 2), (10, 2), (10, 2)),
@@ -139,42 +134,6 @@ def test_tables_without_features():
     assert traffic(plan)[0].sent(COPIES) == 3 * 4 * 4 + 3 * 4  # of the first table
     idle = plan_of(tables((3, 4)), 2, input_table_map=[], data_parallel_threshold=12)
     assert traffic(idle)[0].busiest_direction == 0
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        {},
-        {"interaction": "cross", "num_cross_layers": 2, "cross_layer_projection_dim": 5},
-        {"num_numerical": 0},
-        {"num_numerical": 0, "interaction": "cross"},
-        {"cardinalities": []},
-    ],
-    ids=[
-        "dot",
-        "cross",
-        "dot without numerical features",
-        "cross without numerical features",
-        "no tables",
-    ],
-)
-def test_number_of_dense_weights(flags):
-    from nn.ctr.model import CTRModel
-
-    flags = dict(flags)
-    rows, num_numerical = flags.pop("cardinalities", [9, 7, 5]), flags.pop("num_numerical", 3)
-    config = Config(DLRM).replace(
-        dataset_type="synthetic",
-        embedding_dim="4",
-        bottom_mlp_dims=(6, 4),
-        top_mlp_dims=(5, 1),
-        **flags,
-    )
-    spec = synthetic_spec(rows, num_numerical=num_numerical)
-    interaction = "cross" if config.model.interaction == "cross" else "dot_tensorflow"
-    model = CTRModel(ranking.model_config(config, spec, interaction))
-    weights = sum(v.shape.num_elements() for v in model.dense_variables)
-    assert ranking.model_config(config, spec).num_dense_weights == weights
 
 
 SIXTEEN = plan_of(tables(*[(10, 128)] * 16), 16, global_batch_size=16_000)

@@ -28,20 +28,6 @@ def test_mlp_by_hand():
     np.testing.assert_allclose(linear(x), [[-6.0]])
 
 
-def test_initial_weights():
-    mlp = MLP([400], seed=5, name="mlp")
-    mlp(tf.zeros([1, 600]))
-    kernel, bias = mlp.get_weights()
-    assert kernel.std() == pytest.approx(math.sqrt(2 / (600 + 400)), rel=0.02)  # Glorot normal
-    assert bias.std() == pytest.approx(math.sqrt(1 / 400), rel=0.1)
-    same = MLP([400], seed=5, name="mlp")
-    same(tf.zeros([1, 600]))
-    np.testing.assert_array_equal(kernel, same.get_weights()[0])
-    other = MLP([400], seed=6, name="mlp")
-    other(tf.zeros([1, 600]))
-    assert (kernel != other.get_weights()[0]).mean() > 0.99
-
-
 def test_rows_of_weight_zero():
     # The weight of the real row makes up for the padding, as the loaders' does.
     loss = binary_cross_entropy(column(1, 0), column(0, 99), column(2, 0))

@@ -1,5 +1,4 @@
 import math
-from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -265,68 +264,6 @@ def test_batches_of_any_size():
         expected = model.forward(batch.inputs, training=True)
         model.steps_seen.assign(0)
         np.testing.assert_allclose(forward(*batch.inputs), expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("model_type", "tables"),
-    [
-        (NEUMF, ["mf_user", "mf_item", "mlp_user", "mlp_item"]),
-        (GMF, ["mf_user", "mf_item"]),
-        (MLP, ["mlp_user", "mlp_item"]),
-    ],
-)
-def test_stable_names(model_type, tables):
-    """The names of weights in checkpoints are fixed; NeuMF starts from those of GMF and MLP."""
-    model = a_model(model_type)
-    layers = [f"mlp.dense_{i}.{part}" for i in (0, 1) for part in ("kernel", "bias")]
-    dense = {
-        NEUMF: [*layers, "output.gmf_kernel", "output.mlp_kernel", "output.bias"],
-        GMF: ["output.gmf_kernel", "output.bias"],
-        MLP: [*layers, "output.mlp_kernel", "output.bias"],
-    }[model_type]
-    assert [weight.name for weight in model.weights_to_save()] == [
-        *(f"dense/{name}" for name in dense),
-        *(f"sparse/{name}" for name in tables),
-    ]
-    state = {weight.name for weight in model.optimizer_weights(optimizer_groups(model))}
-    assert {f"sparse.first_moment/{name}" for name in tables} <= state
-    assert {"dense.second_moment/output.bias", "dropout/steps_seen"} <= state
-    assert model.num_parameters == sum(math.prod(v.shape) for v in model.trainable_variables)
-
-
-def test_initial_weights():
-    """The recipe's layer sizes with fewer users and items."""
-    model = NCFModel(NCFConfig(NEUMF, 300, 200), seed=5)
-    weights = weights_of(model)
-    for name in ("mf_user", "mf_item", "mlp_user", "mlp_item"):
-        table = weights[name]
-        assert table.shape == ({"user": 300, "item": 200}[name[-4:]], 128 if "mlp" in name else 64)
-        assert abs(table.mean()) < 4 * 0.01 / math.sqrt(table.size)
-        assert abs(table.std() / 0.01 - 1) < 4 / math.sqrt(2 * table.size)
-        assert np.abs(table).max() > 0.03  # a normal one, not cut
-    widths = (256, 256, 128, 64)
-    limits = {"output.bias": 1 / math.sqrt(128)}
-    limits |= {f"output.{branch}_kernel": math.sqrt(3 / 128) for branch in (GMF, MLP)}
-    for i, (fan_in, fan_out) in enumerate(pairwise(widths)):
-        assert weights[f"mlp.dense_{i}.kernel"].shape == (fan_in, fan_out)
-        limits[f"mlp.dense_{i}.kernel"] = math.sqrt(6 / (fan_in + fan_out))
-        limits[f"mlp.dense_{i}.bias"] = 1 / math.sqrt(fan_in)
-    for name, limit in limits.items():
-        values = weights[name]
-        assert np.abs(values).max() <= limit, name
-        if values.size > 1:
-            assert np.abs(values).max() > 0.9 * limit, name
-            assert abs(values.mean()) < 4 * limit / math.sqrt(3 * values.size), name
-    same, other = (weights_of(NCFModel(model.config, seed=seed)) for seed in (5, 6))
-    for name, values in weights.items():
-        np.testing.assert_array_equal(same[name], values)
-        assert (other[name] != values).any(), name
-
-
-def test_frozen_tables():
-    model = NCFModel(a_config(NEUMF), embedding_trainable=False)
-    assert model.table_variables == []
-    assert len(model.dense_variables) == len(a_model(NEUMF).dense_variables)
 
 
 @pytest.mark.parametrize(

@@ -171,19 +171,3 @@ def test_unknown_number_of_steps(kind):
     np.testing.assert_allclose(
         call(case.x, *scale, case.mask), case.expected(*case.arguments), rtol=1e-9, atol=1e-12
     )
-
-
-def test_seed_and_name_of_initial_weights():
-    def weights(seed, name):
-        layer = GRU(8, seed=seed, name=name)
-        layer.build([None, 1, 6])
-        return layer.get_weights()
-
-    kernel, recurrent_kernel, bias = weights(1, "a")
-    assert np.abs(kernel).max() <= np.sqrt(6 / (6 + 24))  # Glorot uniform
-    np.testing.assert_allclose(recurrent_kernel @ recurrent_kernel.T, np.eye(8), atol=1e-5)
-    np.testing.assert_array_equal(bias, np.zeros(24))
-    np.testing.assert_array_equal(kernel, weights(1, "a")[0])
-    for other in (weights(2, "a"), weights(1, "b")):
-        assert (kernel != other[0]).all()
-        assert (recurrent_kernel != other[1]).any()

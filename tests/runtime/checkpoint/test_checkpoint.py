@@ -193,24 +193,6 @@ def test_failed_save(tmp_path):
     assert not list(tmp_path.glob(".writing-*"))
 
 
-@pytest.mark.parametrize("where", ["sparse/cat.npy", "checkpoint.json"])
-def test_full_disk(tmp_path, monkeypatch, where):
-    old = saved(tmp_path, 1.0, n=1)
-
-    def opened(file, mode="r"):
-        return open("/dev/full", "wb") if str(file).endswith(where) else open(file, mode)
-
-    for module in (files, part_writer):
-        monkeypatch.setattr(module, "open", opened, raising=False)
-    message = "--save_checkpoint_path .*: No space left on device; the model was not saved"
-    with pytest.raises(ValueError, match=message):
-        saved(tmp_path, 2.0, n=2)
-    monkeypatch.undo()
-    assert checkpoint.resolve(tmp_path) == old
-    assert checkpoint.describe(old).description == {"n": 1}
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", old.name]
-
-
 def test_other_files_in_the_folder(tmp_path):
     for name in ("thesis", "00001-step", "step-1"):
         (tmp_path / name).mkdir()

@@ -78,7 +78,7 @@ def wait_until(condition):
 
 
 def test_ended_and_stalled_ranks(monkeypatch):
-    monkeypatch.setattr(client, "REPORT_WAIT_S", 2.0)
+    monkeypatch.setattr(client, "REPORT_WAIT_S", 1.0)
     server = FailureMonitor(4)
     clients = connect(server, COMPUTES, READS, COMPUTES, COMPUTES)
     clients[3].close()
@@ -90,7 +90,7 @@ def test_ended_and_stalled_ranks(monkeypatch):
 
 
 def test_samples_of_stalled_ranks(monkeypatch):
-    monkeypatch.setattr(client, "SAMPLE_WAIT_S", 2)
+    monkeypatch.setattr(client, "SAMPLE_WAIT_S", 1)
     server = FailureMonitor(4)
     slow = lambda: (time.sleep(0.5), READS)[1]  # noqa: E731 after the wait for reports
     clients = connect(
