@@ -1,13 +1,12 @@
 """DLRM trains on generated data for feature specs of all shapes, or reports why it cannot."""
 
-import json
-
 import numpy as np
 import pytest
 import yaml
 
 import dlrm
 from dataloading import prepare_synthetic_dataset
+from tests.recipes.test_entry_scripts import in_process
 
 TINY = (
     "--preset=terabyte",
@@ -72,12 +71,8 @@ def prepared(tmp_path, spec, rows=512) -> int:
 )
 def test_training(num_numerical, num_categorical, tmp_path):
     assert prepared(tmp_path, odd_spec(num_numerical, num_categorical)) == 0
-    run_dir = tmp_path / "run"
-    flags = [f"--dataset_path={tmp_path / 'd'}", f"--run_dir={run_dir}", *TINY]
-    assert dlrm.main(["prog", *flags]) == 0
-    *_, last = (run_dir / "log.json").read_text().splitlines()
-    summary = json.loads(last.removeprefix("DLLL "))["data"]
-    assert summary["steps"] == 4
+    code, summary = in_process(tmp_path / "run", f"--dataset_path={tmp_path / 'd'}", *TINY)
+    assert code == 0 and summary["steps"] == 4
     assert np.isfinite(summary["log_loss"]) and 0 < summary["auc"] < 1
     assert 0.6 < summary["best_reachable_auc"] <= 1
 

@@ -1,6 +1,5 @@
 """Python API: `recipes.train`, `evaluate`, `predict` and `load_model`."""
 
-import json
 import signal
 import threading
 
@@ -14,6 +13,7 @@ from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from recipes.registry import DLRM
 from tests import sequence_data, tastes
+from tests.recipes.test_entry_scripts import lines, summary
 from training.errors import TrainingDiverged
 
 SMALL = {
@@ -24,13 +24,13 @@ SMALL = {
     "print_freq": 1,
     "seed": 3,
 }
-OF_SIM = {"embedding_dim": 8, "epochs": 1, "long_seq_length": 7, "gsu_top_k": 3}
-OF_SIM |= {"batch_size": 32, "affinity": "disabled"}
+OF_SIM = {"model_type": "din", "embedding_dim": 8, "epochs": 1, "batch_size": 32}
+OF_SIM |= {"affinity": "disabled"}
 OTHER = {**SMALL, "learning_rate": 0.01, "shuffle": False, "epochs": 1}
 
 
 def losses(run_dir):
-    log = [json.loads(s.removeprefix("DLLL ")) for s in (run_dir / "log.json").open()]
+    log = lines(run_dir / "log.json")
     values = [line["data"]["loss"] for line in log if "loss" in line.get("data", {})]
     assert len(values) >= 11
     return values
@@ -59,8 +59,7 @@ def test_two_trainings_in_a_process(rows, tmp_path, run_script, trained):
 
 
 def test_result_of_a_training(trained):
-    *_, last = (trained.run_dir / "log.json").read_text().splitlines()
-    assert trained.metrics == json.loads(last.removeprefix("DLLL "))["data"]
+    assert trained.metrics == summary(trained.run_dir)
     assert trained.metrics["steps"] == 22
     assert trained.checkpoint == trained.run_dir / "checkpoints"
     names = sorted(saved.name for saved in trained.checkpoint.glob("0*"))
@@ -81,20 +80,6 @@ def test_names_of_sim(tmp_path):
     flags = {"dataset_dir": tmp_path / "rows", "results_dir": tmp_path / "run"}
     scores = recipes.predict("sim", load_checkpoint_path=result.checkpoint, **flags)
     assert len(scores) > 0 and 0 < scores.min() < scores.max() < 1
-
-
-@pytest.mark.long
-def test_folders_of_two_trainings(tmp_path, monkeypatch):
-    """Without run_dir each has a new one."""
-    sequence_data.write(tmp_path / "rows", 64)
-    monkeypatch.chdir(tmp_path)
-    results = [recipes.train("sim", dataset_dir="rows", **OF_SIM) for _ in range(2)]
-    folders = [result.run_dir.resolve() for result in results]
-    assert folders[0] != folders[1]
-    for result, folder in zip(results, folders, strict=True):
-        assert folder.parent == tmp_path / "runs" and folder.name.startswith("sim-")
-        assert result.checkpoint.resolve() == folder / "checkpoints"
-        assert result.checkpoint.is_dir()
 
 
 def test_evaluation(trained, rows, tmp_path):

@@ -1,7 +1,5 @@
 """Criteo data sets in the layout of NVIDIA's split_dataset.py, written here with NumPy and YAML."""
 
-import json
-
 import numpy as np
 import pytest
 import yaml
@@ -9,6 +7,7 @@ import yaml
 import dcnv2
 import dlrm
 import main
+from tests.recipes.test_entry_scripts import in_process, lines, summary
 
 ROWS = {"train": 1000, "test": 300, "validation": 200}
 CARDINALITIES = [3, 126, 127, 128, 40_000, *[10] * 21]
@@ -73,22 +72,6 @@ def chunks(split, numerical, categorical):
     ]
 
 
-def lines_of(run_dir):
-    texts = (run_dir / "log.json").read_text().splitlines()
-    return [json.loads(text.removeprefix("DLLL ")) for text in texts]
-
-
-def run(recipe, run_dir, *flags):
-    """Runs a command; returns the lines of its log."""
-    command = ["prog", *map(str, flags), f"--run_dir={run_dir}"]
-    assert recipe.main(command) == 0
-    return lines_of(run_dir)
-
-
-def steps_of(lines):
-    return [line["step"] for line in lines if "loss" in line.get("data", {}) and line["step"]]
-
-
 @pytest.mark.parametrize(
     "recipe", [dlrm, *(pytest.param(recipe, marks=pytest.mark.long) for recipe in (dcnv2, main))]
 )
@@ -101,14 +84,14 @@ def test_training_and_evaluation(criteo, tmp_path, recipe, run_script):
     # In a process of its own: --xla sets a variable of its process.
     done = run_script(f"{recipe.__name__}.py", *flags, "--xla", *saved)
     assert done.returncode == 0, done.stderr
-    lines = lines_of(tmp_path / "train")
-    numbers = [step[-1] for step in steps_of(lines)]
+    log = [line for line in lines(tmp_path / "train/log.json") if "loss" in line.get("data", {})]
+    numbers = [line["step"][-1] for line in log if line["step"]]
     assert numbers == list(range(1, 33))  # four epochs of ceil(1000 / 128) steps
-    trained = lines[-1]["data"]
+    trained = summary(tmp_path / "train")
     assert trained["auc"] > 0.8
-    restore = f"--restore_checkpoint_path={model}"
-    evaluated = run(recipe, tmp_path / "eval", *flags, restore, "--mode=eval")[-1]["data"]
-    assert evaluated["auc"] == pytest.approx(trained["auc"], abs=1e-6)
-    inference = [restore, "--mode=inference", "--max_steps=3"]
-    measured = run(recipe, tmp_path / "inference", *flags, *inference)[-1]["data"]
-    assert measured["mean_inference_throughput"] > 0
+    flags.append(f"--restore_checkpoint_path={model}")
+    code, evaluated = in_process(tmp_path / "eval", *flags, "--mode=eval", recipe=recipe)
+    assert code == 0 and evaluated["auc"] == pytest.approx(trained["auc"], abs=1e-6)
+    flags += ["--mode=inference", "--max_steps=3"]
+    code, measured = in_process(tmp_path / "inference", *flags, recipe=recipe)
+    assert code == 0 and measured["mean_inference_throughput"] > 0

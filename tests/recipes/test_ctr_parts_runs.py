@@ -5,8 +5,6 @@ import shutil
 import numpy as np
 import pytest
 
-import dcnv2
-import dlrm
 import main as entry
 from config.checkpoint_flags import model_flags, shape_flags
 from runtime import checkpoint
@@ -92,11 +90,10 @@ def test_number_of_bins(shop, trained, tmp_path):
     assert stored["numerical_bins"] == all_edges.shape[1] - 1
 
 
-@pytest.mark.parametrize("recipe", [dlrm, dcnv2])
-def test_data_set_without_encoder(recipe, tmp_path, capsys):
+def test_data_set_without_encoder(tmp_path, capsys):
     data = write_clicks(tmp_path)
     flags = (f"--dataset_path={data}", "--numerical_embedding=bins")
-    assert in_process(tmp_path / "run", *flags, recipe=recipe)[0] == entry.USER_ERROR
+    assert in_process(tmp_path / "run", *flags)[0] == entry.USER_ERROR
     error = capsys.readouterr().err
     assert "--numerical_embedding bins: expected a data set whose encoder has bins" in error
     assert "preproc.transcode" in error

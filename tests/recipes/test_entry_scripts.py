@@ -55,22 +55,22 @@ def in_process(run_dir, *flags, recipe=dlrm):
     return code, summary(run_dir) if code == 0 else None
 
 
-@pytest.mark.quick("dlrm.py-dlrm")
-@pytest.mark.parametrize(
-    ("script", "recipe"), [("dlrm.py", dlrm), ("dcnv2.py", dcnv2), ("main.py", dlrm)]
-)
-def test_train_eval_and_inference(script, recipe, tiny, tmp_path, run_script):
-    """The script in a process of its own, and what it saved in this one."""
+def test_train_eval_and_inference(tiny, tmp_path, run_script):
+    """The script in a process of its own, with a profile; what it saved in this one."""
     data, model = f"--dataset_path={tiny}", tmp_path / "model"
     train = run_script(
-        script, data, *TINY, f"--save_checkpoint_path={model}", f"--run_dir={tmp_path / 'train'}"
+        *("dlrm.py", data, *TINY, f"--save_checkpoint_path={model}"),
+        *(f"--run_dir={tmp_path / 'train'}", f"--tensorboard_dir={tmp_path / 'tb'}"),
+        *("--inter_op_parallelism=1", "--intra_op_parallelism=1", "--prefetch_batches=0"),
+        *("--profiler_start_step=1", "--profiler_steps=2"),
     )
     assert train.returncode == 0, train.stderr
+    assert list((tmp_path / "train/profile").rglob("*.xplane.pb"))
+    assert list((tmp_path / "tb").rglob("events.out.tfevents.*"))
     assert "\r" not in train.stderr, "no progress bar in a pipe"
     log = lines(tmp_path / "train/log.json")
     assert log[0]["step"] == "PARAMETER"
-    assert log[0]["data"]["recipe"] == ("dcnv2" if script == "dcnv2.py" else "dlrm")
-    assert log[0]["data"]["interaction"] == ("cross" if script == "dcnv2.py" else "dot")
+    assert log[0]["data"]["recipe"] == "dlrm" and log[0]["data"]["interaction"] == "dot"
     assert log[0]["data"]["ranks"] == 1 and "predictions_path" not in log[0]["data"]
     trained = summary(tmp_path / "train")
     assert trained["steps"] == 4
@@ -81,12 +81,12 @@ def test_train_eval_and_inference(script, recipe, tiny, tmp_path, run_script):
 
     restore = f"--restore_checkpoint_path={model}"
     flags = (data, restore, "--mode=eval", "--eval_mapping=validation")
-    code, on_validation = in_process(tmp_path / "eval", *flags, recipe=recipe)
+    code, on_validation = in_process(tmp_path / "eval", *flags)
     assert code == 0
     assert on_validation["auc"] == pytest.approx(trained["auc"], abs=1e-6)
 
     flags = (data, restore, "--mode=inference", "--valid_batch_size=64", "--max_steps=5")
-    code, result = in_process(tmp_path / "inference", *flags, "--warmup_batches=2", recipe=recipe)
+    code, result = in_process(tmp_path / "inference", *flags, "--warmup_batches=2")
     assert code == 0
     assert result["num_measurements"] == 5
     assert result["latency_p50"] <= result["latency_p90"] <= result["latency_p95"]
@@ -126,30 +126,14 @@ def test_evaluation_of_a_checkpoint(tiny, trained, tmp_path, capsys):
     assert "--top_mlp_dims (9, 1) differs from the checkpoint's (8, 1)" in capsys.readouterr().err
 
 
-def test_threads_profiler_and_tensorboard(tiny, tmp_path, run_script):
-    done = run_script(
-        *("dlrm.py", f"--dataset_path={tiny}", *TINY, f"--run_dir={tmp_path}"),
-        *("--inter_op_parallelism=1", "--intra_op_parallelism=1", "--prefetch_batches=0"),
-        *("--profiler_start_step=1", "--profiler_steps=2", f"--tensorboard_dir={tmp_path / 'tb'}"),
-    )
-    assert done.returncode == 0, done.stderr
-    assert list((tmp_path / "profile").rglob("*.xplane.pb"))
-    assert list((tmp_path / "tb").rglob("events.out.tfevents.*"))
-
-
 def test_plan_without_tensorflow(tiny, run_script):
-    flags = ("--embedding_dim=512", "--plan_only", "--plan_world_size=3")
     done = run_script(
         *("-c", "import sys, dlrm; code = dlrm.main(); assert 'tensorflow' not in sys.modules"),
-        *(f"--dataset_path={tiny}", *flags, "--bottom_mlp_dims=512,256,512"),
+        *(f"--dataset_path={tiny}", "--embedding_dim=512", "--plan_only", "--plan_world_size=3"),
+        "--bottom_mlp_dims=512,256,512",
     )
     assert done.returncode == 0, done.stderr
     assert all(name in done.stdout for name in ("cat_0", "cat_1", "cat_2")), done.stdout
-    narrow = run_script("dlrm.py", f"--dataset_path={tiny}", *flags, "--plan_device_memory_gb=1e-6")
-    assert narrow.returncode == entry.USER_ERROR
-    assert "do not fit" in narrow.stderr and "--plan_host_memory_gb" in narrow.stderr
-    unread = run_script("dlrm.py", f"--dataset_path={tiny}", "--plan_world_size=10")
-    assert "--plan_world_size is only read with --plan_only" in unread.stderr
 
 
 def test_plan_flags(capsys):
@@ -174,7 +158,8 @@ def test_plan_flags(capsys):
         assert printed("--dist_strategy=basic", *flags) != plain, flags
     small = ("--plan_device_memory_gb=0.02",)
     assert dlrm.main([*base, "--bottom_mlp_dims=16", "--plan_world_size=2", *small]) != 0
-    assert "do not fit" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "do not fit" in error and "--plan_host_memory_gb" in error
     assert "on host" in printed(*small, "--plan_host_memory_gb=1")
 
 
@@ -189,13 +174,6 @@ def test_measured_memory(tiny, tmp_path, monkeypatch, capsys):
     assert "The tables do not fit" in message and "--plan_device_memory_gb" in message
     assert in_process(tmp_path / "stated", *flags, "--plan_device_memory_gb=1")[0] == 0
     assert "(--plan_device_memory_gb)" in capsys.readouterr().out
-
-
-def test_help_without_tensorflow(run_script):
-    done = run_script("dcnv2.py", "--helpfull")
-    assert done.returncode == 0
-    assert "Wang et al., 2021" in done.stdout
-    assert "--cross_layer_projection_dim" in done.stdout
 
 
 def test_help_for_a_data_set(tiny, capsys):
@@ -227,15 +205,8 @@ def test_tensor_files(tiny, trained, tmp_path, monkeypatch):
         assert result[name] == trained[1][name]
 
 
-@pytest.mark.quick("--max_steps=5*", "--batch_size*")
 @pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        ("--max_steps=3 --epochs=1", 3),
-        ("--max_steps=5 --epochs=2", 5),
-        ("--max_steps=99 --epochs=2", 8),
-        ("--batch_size=100000", 1),
-    ],
+    ("flags", "expected"), [("--max_steps=5 --epochs=2", 5), ("--batch_size=100000", 1)]
 )
 def test_max_steps(tiny, tmp_path, flags, expected):
     code, result = in_process(tmp_path, f"--dataset_path={tiny}", *TINY, *flags.split())
@@ -328,17 +299,6 @@ def test_evals_per_epoch(tiny, tmp_path):
         line["step"] for line in lines(tmp_path / "log.json") if "auc" in line.get("data", {})
     ]
     assert evaluated == [[0, 2], [0, 4], [1, 6], [1, 8], []]
-    code, result = in_process(tmp_path, f"--dataset_path={tiny}", *TINY, "--evals_per_epoch=0")
-    assert code == 0 and "auc" not in result
-
-
-def test_auc_threshold(tiny, tmp_path):
-    flags = (f"--dataset_path={tiny}", *TINY, "--evals_per_epoch=4")
-    _, result = in_process(tmp_path, *flags, "--auc_threshold=0.01")
-    assert result["steps"] == 1
-    assert 0 < result["time_to_auc_threshold_s"] <= result["elapsed_s"]
-    _, result = in_process(tmp_path, *flags, "--auc_threshold=1.0")
-    assert result["steps"] == 4 and "time_to_auc_threshold_s" not in result
 
 
 def test_synthetic_data_of_checkpoint(tmp_path):
@@ -534,11 +494,8 @@ def test_bad_group_column(tiny, tmp_path, capsys, flags, message):
     [
         "--amp --interaction=cross",  # with --xla: test_interaction_flag.py
         "--optimizer=adam --embedding_optimizer=adam --embedding_learning_rate=0.02",
-        "--embedding_zeros_initializer",
-        "--embedding_trainable=false",
-        "--shuffle_window_rows=8192",
-        "--run_eagerly",
-        "--tfdata_debug",
+        "--embedding_zeros_initializer --embedding_trainable=false",
+        "--run_eagerly --tfdata_debug --shuffle_window_rows=8192",
     ],
 )
 def test_other_ways_to_train(tiny, tmp_path, flags, capsys):
@@ -567,9 +524,6 @@ def test_synthetic_data(tiny, tmp_path):
         assert code == 0
         assert result["steps"] == 4
         assert 0.5 < result["best_reachable_auc"] < 1
-    code, result = in_process(tmp_path, *SYNTHETIC, *TINY, sizes, "--evals_per_epoch=0")
-    assert code == 0 and result["steps"] == 4
-    assert "auc" not in result and "best_reachable_auc" not in result
 
 
 def test_dcnv2_width_per_table(tiny, tmp_path):
@@ -596,10 +550,8 @@ def test_dcnv2_width_per_table(tiny, tmp_path):
 
 def test_training_from_restored_weights(trained, tmp_path):
     restored, first = trained
-    for flag in ("--learning_rate=0", "--noembedding_trainable"):
-        code, second = in_process(tmp_path / flag[2:], *restored, *TINY, flag)
-        assert code == 0
-        assert flag != "--learning_rate=0" or second["auc"] == pytest.approx(first["auc"], abs=1e-6)
+    code, second = in_process(tmp_path, *restored, *TINY, "--learning_rate=0")
+    assert code == 0 and second["auc"] == pytest.approx(first["auc"], abs=1e-6)
 
 
 def test_seeds(tiny, trained, tmp_path):

@@ -9,12 +9,10 @@ import yaml
 
 import main as entry
 import ncf
-from config.command_line import parse
 from dataloading import describe
 from dataloading.formats.torch_tensor import TensorChunk
 from dataloading.pipeline.gather import Scattered
 from dataloading.spec.feature_spec import FeatureSpec
-from recipes.registry import NCF
 from runtime.checkpoint import __main__ as checkpoint_tool
 from runtime.files.torch_file import read_tensors
 from tests import tastes
@@ -38,20 +36,6 @@ def trained(rows, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     summary = run(rows, folder / "run", *SHORT, f"--checkpoint_dir={folder / 'model'}")
     return folder / "model", summary
-
-
-def read(*flags):
-    return parse(["ncf.py", "--data=d", *flags], NCF)
-
-
-def test_flags_of_the_original():
-    values = ("-e", "30", "-b", "1048576", "-f", "8", "-n", "0", "-l", "0.01", "-k", "5")
-    config = read(*values, "-s", "3", "-t", ".9", "-b1", ".5")
-    assert (config.run.epochs, config.run.batch_size, config.run.seed) == (30, 1048576, 3)
-    flags = config.family_flags
-    assert (flags.factors, flags.negative_samples, flags.topk, flags.threshold) == (8, 0, 5, 0.9)
-    assert (config.optimizer.learning_rate, config.optimizer.beta1) == (0.01, 0.5)
-    assert read("--layers", "64", "32").family_flags.layers == (64, 32)
 
 
 def test_short_runs(rows, tmp_path, capsys):

@@ -2,14 +2,13 @@
 
 import contextlib
 import io
-import json
 import re
-from datetime import datetime
 from typing import NamedTuple
 
 import pytest
 
 import main as entry
+from tests.recipes.test_entry_scripts import lines
 
 SMALL = [
     *("--batch-size", "256", "--embedding_dim", "4", "--bottom_mlp_dims", "8,4"),
@@ -32,30 +31,13 @@ class Run(NamedTuple):
     summary: dict
 
 
-def read_dllogger_file(path):
-    """Reads a file as dllogger's JSONStreamBackend is documented to write it."""
-    lines = []
-    for text in path.read_text().splitlines():
-        start, _, content = text.partition(" ")
-        assert start == "DLLL"
-        line = json.loads(content, parse_constant=lambda name: pytest.fail(name))
-        datetime.strptime(line["datetime"], "%Y-%m-%d %H:%M:%S.%f")
-        assert isinstance(line["timestamp"], str) and float(line["timestamp"]) > 1.7e9
-        assert isinstance(line["elapsedtime"], str) and float(line["elapsedtime"]) >= 0
-        own = {"LOG": ["step", "data"], "METADATA": ["metric", "metadata"]}[line["type"]]
-        times = ["timestamp", "datetime", "elapsedtime"]
-        assert list(line) == [*times, "type", *own]
-        lines.append(line)
-    return lines
-
-
 def run(run_dir, *flags):
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         code = entry.main(["main.py", *map(str, flags), f"--run-dir={run_dir}"])
     assert code == 0
-    lines = read_dllogger_file(run_dir / "log.json")
-    return Run(output.getvalue(), lines, lines[-1]["data"])
+    log = lines(run_dir / "log.json")
+    return Run(output.getvalue(), log, log[-1]["data"])
 
 
 @pytest.fixture(scope="module")
@@ -162,13 +144,6 @@ def test_saved_model_without_checkpoints(tiny, folder):
         assert (output / "saved_model.pb").is_file()
         assert len(list(other.glob("*-step-*"))) == 1 + number
     assert {path.name for path in folder.glob("*alone*")} == {"alone", "alone.checkpoint"}
-
-
-def test_inference_of_an_untrained_model(tiny, folder):
-    measure = ("--mode", "inference", "--max_steps", 3, "--warmup_batches", 1)
-    result = run(folder / "f", "--dataset_path", tiny, *SMALL, *measure)
-    assert "note: the model is untrained" in result.output
-    assert result.summary["mean_inference_latency"] > 0 and "auc" not in result.summary
 
 
 def test_synthetic_data_appended_to_a_command(tiny, folder):

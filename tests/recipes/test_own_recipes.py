@@ -28,6 +28,7 @@ from deployment.predict import __main__ as predict
 from recipes.baseline import __main__ as baseline
 from recipes.registry import BY_NAME, definition_of, path_of
 from recipes.search import __main__ as search
+from tests.recipes.test_entry_scripts import summary
 
 PAGES = Path(__file__).parents[2] / "docs/how_to"
 OWN = "wide_deep:WIDE_DEEP"
@@ -64,7 +65,7 @@ def restored(trained, tmp_path, mode, *flags):
     places = [f"--dataset_path={trained[0]}", f"--restore_checkpoint_path={trained[1]}"]
     run_dir = tmp_path / mode
     assert started(f"--mode={mode}", *places, f"--run_dir={run_dir}", *flags) == 0
-    return json.loads((run_dir / "log.json").read_text().splitlines()[-1][5:])["data"]
+    return summary(run_dir)
 
 
 def test_served_scores(trained, tmp_path, capsys):
@@ -292,6 +293,5 @@ def test_initializers_without_a_seed(rows, monkeypatch, tmp_path):
     losses = []
     for run in ("first", "second"):
         assert started(f"--dataset_path={rows}", f"--run_dir={tmp_path / run}") == 0
-        last = (tmp_path / run / "log.json").read_text().splitlines()[-1]
-        losses.append(json.loads(last[5:])["data"]["log_loss"])
+        losses.append(summary(tmp_path / run)["log_loss"])
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)

@@ -184,7 +184,8 @@ def test_histories(tmp_path):
     columns = ("--user_column=who", "--item_column=what", "--time_column=when")
     flags = ("--input_format=csv", f"--interactions={tmp_path / 'log.csv'}", "--max_history=12")
     assert amazon_books.main([*columns, *flags, f"--output={tmp_path / 'data'}"]) == 0
-    trained = trainings.train(sim, tmp_path, [*trainings.SIM], tmp_path / "data")
+    flags = [*trainings.SIM, "--model_type=din"]
+    trained = trainings.train(sim, tmp_path, flags, tmp_path / "data")
     model = recipes.load_model(trained.checkpoint)
     assert model.columns == ("who", "what", "item_id_pos")
     batch = next(iter(evaluation_rows(open_checkpoint(str(trained.checkpoint)), 16).dataset()))

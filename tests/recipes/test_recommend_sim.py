@@ -16,8 +16,7 @@ from tests.vocabularies import write_encoder
 TINY = (
     "--preset=terabyte",
     *("--global_batch_size=64", "--embedding_dim=4", "--stage_two_mlp_dims=8,4", "--lr=0.02"),
-    *("--epochs=1", "--seed=1", "--affinity=disabled", "--long_seq_length=8", "--gsu_top_k=3"),
-    *("--stage_one_mlp_dims=8", "--aux_mlp_dims=8"),
+    *("--epochs=1", "--seed=1", "--affinity=disabled", "--model_type=din"),
 )
 ROWS, USERS, ITEMS = 150, sequence_data.USERS, sequence_data.ITEMS
 
