@@ -71,15 +71,6 @@ def test_targets_of_architectures(package, tmp_path, target, architecture):
 
 
 @pytest.mark.long
-def test_test_target(root):
-    """`make test` in the folder of the op runs its tests; they are only collected here."""
-    collect = {"PYTEST_ADDOPTS": "--collect-only -q"}
-    done = make(root / "tensorflow-dot-based-interact", "test", **collect)
-    assert done.returncode == 0, done.stderr + done.stdout
-    assert "test_dot_based_interact.py" in done.stdout
-
-
-@pytest.mark.long
 def test_artifacts(root, tmp_path):
     """`make pkg`, the command of NVIDIA's package; a library that exists is not built again."""
     for name in ("op_build", "tensorflow-dot-based-interact"):

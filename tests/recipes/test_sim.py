@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from sklearn.metrics import roc_auc_score
 import main as entry
 import sim
 from nn.train.trainer import Trainer
-from recipes.sequential.build import _loss_terms
 from tests import sequence_data
 from tests.recipes.test_entry_scripts import in_process, lines
 from tests.tables import check_same_arrays
@@ -125,20 +123,6 @@ def test_kept_columns(rows, trained, tmp_path):
     assert [int(line["label"]) for line in table] == label[:, 0].tolist()
     histories = [";".join(str(item) for item in row if item) for row in history]
     assert [line["item_id_pos"] for line in table] == histories
-
-
-@pytest.mark.parametrize(
-    ("shape", "names"),
-    [
-        ({"model_type": "din", "num_negatives": 0}, []),
-        ({"model_type": "dien", "num_negatives": 2}, ["classification_loss", "dien_aux_loss"]),
-        ({"model_type": "sim", "num_negatives": 0}, ["classification_loss", "gsu_loss"]),
-        ({"model_type": "sim", "num_negatives": 0, "variant": "nvidia"}, []),
-    ],
-)
-def test_terms_of_the_loss(shape, names):
-    """Terms of a sum: a single one is the loss."""
-    assert _loss_terms(SimpleNamespace(**{"variant": "paper", "gsu": "soft", **shape})) == names
 
 
 def test_original_log_lines(trained):
