@@ -123,6 +123,9 @@ class OptimizerConfig:
         "all rows with --embedding_optimizer adam; with --variant nvidia all rows, and not "
         "multiplied by the learning rate",
     )
+    embedding_weight_decay: float | None = _training(
+        at_least=0, used_with=(requires("embedding_trainable"),)
+    ).flag(None, "weight decay of the embedding tables; by default --weight_decay")
     adagrad_initial_accumulator: float = _training(
         at_least=0, used_with=_reads("adagrad_initial_accumulator")
     ).flag(0.1, "initial value of Adagrad's sum of squared gradients")
@@ -158,11 +161,11 @@ def check_loss(flags: Values) -> None:
 
 def check_weight_decay(flags: Values) -> None:
     """Raises ValueError for a decay that is too large for the rate, which a preset may set."""
-    decay = flags.value("weight_decay")
+    decay = max(flags.value("weight_decay"), flags.value("embedding_weight_decay") or 0)
     rate = max(flags.value("learning_rate"), flags.value("embedding_learning_rate") or 0)
     if rate * decay >= 1:
         raise ValueError(
-            f"--weight_decay {decay:g} times --learning_rate (or --embedding_learning_rate) "
-            f"{rate:g} is 1 or more, so that a step would reverse the sign of weights: pass a "
-            "smaller --weight_decay"
+            f"--weight_decay (or --embedding_weight_decay) {decay:g} times --learning_rate (or "
+            f"--embedding_learning_rate) {rate:g} is 1 or more, so that a step would reverse the "
+            "sign of weights: pass a smaller weight decay"
         )

@@ -370,6 +370,9 @@ def create_optimizers(
     table_rate = options.embedding_learning_rate
     if table_rate is None:
         table_rate = options.learning_rate
+    table_decay = options.embedding_weight_decay
+    if table_decay is None:
+        table_decay = options.weight_decay
     return [
         create(
             name,
@@ -381,13 +384,13 @@ def create_optimizers(
                 options.decay_steps,
                 options.decay_power,
             ),
-            weight_decay=options.weight_decay,
+            weight_decay=decay,
             independent_decay=independent_decay,
             row_means=means,
             **options.options_of(name),
         )
-        for name, variables, rate, means in (
-            (options.optimizer, dense, options.learning_rate, None),
-            (options.sparse_optimizer, tables, table_rate, row_means),
+        for name, variables, rate, decay, means in (
+            (options.optimizer, dense, options.learning_rate, options.weight_decay, None),
+            (options.sparse_optimizer, tables, table_rate, table_decay, row_means),
         )
     ]

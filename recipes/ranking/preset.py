@@ -19,6 +19,9 @@ TERABYTE_FROM = 8_000 * 65_536
 # Samples below which trainings that stop early have a constant rate, their most epochs, and epochs
 # in a row without a lower log loss after which they stop.
 _STOPPED_BELOW, _STOPPED_EPOCHS, _STOPPED_PATIENCE = 100_000, 60, 8
+# Samples up to which dense weights of DCNv2 decay like its tables. With more, an epoch has more
+# steps, and they decay by the same share per epoch.
+_FULL_DECAY = 4_000
 
 _MLPERF = Path(__file__).resolve().parents[1] / "presets/mlperf.flags"
 
@@ -42,7 +45,9 @@ def _describe_small() -> dict[str, str]:
         "warmup_steps": f"0 {few}; else 5 % of the steps",
         "decay_start_step": f"0 {few}; else the end of the warm-up",
         "decay_steps": f"0, a constant rate, {few}; else until the end of the training",
-        "weight_decay": f"2 below 30,000 samples; 1 from there on {few}",
+        "weight_decay": f"2 below 30,000 samples; 1 from there on {few}; of cross networks {few} at "
+        f"most {2 * _FULL_DECAY:,} / samples, twice of it from 30,000 samples on",
+        "embedding_weight_decay": f"2 for cross networks {few}; 1 from 30,000 samples on",
         "dropout_rate": f"0.2 {few}",
         "epsilon": f"0.0001 {few}, with --optimizer adam",
         "numerical_embedding": "bins where the data set's encoder has them, unless --variant "
@@ -92,8 +97,12 @@ def choose_small(
     if uses_adam and (stops or has_default_rate):
         # Against overfitting. A step decays weights by this times the rate: a share below 1.
         rate = max(values["learning_rate"], values["embedding_learning_rate"] or 0)
-        if 2.0 * share * rate < 1:
-            values.set(weight_decay=2.0 * share)
+        decay = 2.0 * share
+        if decay * rate < 1:
+            if stops and values["interaction"] == "cross" and "weight_decay" not in values.pinned:
+                values.set(embedding_weight_decay=decay)  # rare ids need all of it
+                decay = min(decay, round(2 * _FULL_DECAY / share / num_samples, 2))
+            values.set(weight_decay=decay)
     if stops:
         patience = _STOPPED_PATIENCE * values["evals_per_epoch"]
         values.set(early_stopping=patience, epochs=_STOPPED_EPOCHS, dropout_rate=0.2)

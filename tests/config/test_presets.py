@@ -211,6 +211,23 @@ def test_few_samples_with_early_stopping():
         assert (flat["wide"], flat["embedding_optimizer"]) == (True, "auto")
 
 
+def test_decay_of_cross_networks():
+    """Dense weights decay by the same share per epoch from 4,000 samples on; tables do not."""
+
+    def decays(recipe, num_samples, *flags):
+        optimizer = stopped(recipe, num_samples, *flags).optimizer
+        return optimizer.weight_decay, optimizer.embedding_weight_decay
+
+    assert decays("dlrm", 16_000) == (2, None)
+    assert decays("dcnv2", 1_000) == decays("dcnv2", 4_000) == (2, 2)
+    assert decays("dcnv2", 16_000) == (0.5, 2)
+    assert decays("dcnv2", 40_000) == (0.4, 1)  # the rate is half
+    assert decays("dcnv2", 16_000, "--weight_decay=1") == (1, None)
+    assert decays("dcnv2", 16_000, "--embedding_weight_decay=1") == (0.5, 1)
+    assert decays("dcnv2", 16_000, "--nokeep_best") == (2, None)
+
+
+
 def test_first_order_terms():
     """Bins need an encoder, and NVIDIA's models have neither them nor a linear term."""
     without = applied("dlrm", 8_000).model
@@ -339,7 +356,7 @@ def test_optimizer_flags():
     (unused,) = applied("dlrm", 10**9, "--beta1=0.5").unused()
     assert unused.startswith("beta1 (read with --optimizer or --embedding_optimizer adam")
     check_weight_decay(applied("dlrm", 8_000, "--weight_decay=0.1"))
-    with pytest.raises(ValueError, match="--weight_decay 0.1 times --learning_rate"):
+    with pytest.raises(ValueError, match="weight_decay[)] 0.1 times --learning_rate"):
         check_weight_decay(applied("dlrm", 10**9, "--weight_decay=0.1"))
 
 
@@ -347,8 +364,8 @@ def test_optimizer_flags():
 def test_usage(recipe):
     set_by_small = set(choose(recipe, 8_000, "--preset=small").values)
     if recipe in ("dlrm", "dcnv2"):
-        # Of more samples, and with --embedding_optimizer.
-        set_by_small |= {"decay_power", "embedding_learning_rate"}
+        # Of more samples, with --embedding_optimizer, and of DCNv2 with early stopping.
+        set_by_small |= {"decay_power", "embedding_learning_rate", "embedding_weight_decay"}
     if recipe == "dlrm":
         set_by_small |= {"num_cross_layers", "cross_layer_projection_dim"}  # --interaction cross
     if recipe == "ncf":

@@ -154,6 +154,9 @@ def test_weight_decay_flag():
     options = OptimizerConfig(optimizer="adam", weight_decay=0.25)
     both = optimizers.create_optimizers(options, [variable()], [variable()])
     assert [o.weight_decay for o in both] == [0.25, 0.25]
+    options = OptimizerConfig(optimizer="adam", weight_decay=0.25, embedding_weight_decay=0.5)
+    both = optimizers.create_optimizers(options, [variable()], [variable()])
+    assert [o.weight_decay for o in both] == [0.25, 0.5]
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
