@@ -227,7 +227,6 @@ def test_decay_of_cross_networks():
     assert decays("dcnv2", 16_000, "--nokeep_best") == (2, None)
 
 
-
 def test_first_order_terms():
     """Bins need an encoder, and NVIDIA's models have neither them nor a linear term."""
     without = applied("dlrm", 8_000).model
