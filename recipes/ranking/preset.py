@@ -45,8 +45,8 @@ def _describe_small() -> dict[str, str]:
         "warmup_steps": f"0 {few}; else 5 % of the steps",
         "decay_start_step": f"0 {few}; else the end of the warm-up",
         "decay_steps": f"0, a constant rate, {few}; else until the end of the training",
-        "weight_decay": f"2 below 30,000 samples; 1 from there on {few}; of cross networks {few} at "
-        f"most {2 * _FULL_DECAY:,} / samples, twice of it from 30,000 samples on",
+        "weight_decay": f"2 below 30,000 samples; 1 from there on {few}; of cross networks {few} "
+        f"at most {2 * _FULL_DECAY:,} / samples, twice of it from 30,000 samples on",
         "embedding_weight_decay": f"2 for cross networks {few}; 1 from 30,000 samples on",
         "dropout_rate": f"0.2 {few}",
         "epsilon": f"0.0001 {few}, with --optimizer adam",
