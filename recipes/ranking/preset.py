@@ -95,14 +95,7 @@ def choose_small(
         values.set(embedding_learning_rate=share * tables.default_rate)
     has_default_rate = num_samples < FEW_SAMPLES and "learning_rate" not in values.pinned
     if uses_adam and (stops or has_default_rate):
-        # Against overfitting. A step decays weights by this times the rate: a share below 1.
-        rate = max(values["learning_rate"], values["embedding_learning_rate"] or 0)
-        decay = 2.0 * share
-        if decay * rate < 1:
-            if stops and values["interaction"] == "cross" and "weight_decay" not in values.pinned:
-                values.set(embedding_weight_decay=decay)  # rare ids need all of it
-                decay = min(decay, round(2 * _FULL_DECAY / share / num_samples, 2))
-            values.set(weight_decay=decay)
+        _choose_decay(values, num_samples, 2.0 * share, stops)
     if stops:
         patience = _STOPPED_PATIENCE * values["evals_per_epoch"]
         values.set(early_stopping=patience, epochs=_STOPPED_EPOCHS, dropout_rate=0.2)
@@ -121,6 +114,18 @@ def choose_small(
     else:
         choose_schedule(num_samples, values)
     _choose_sizes(num_samples, values)
+
+
+def _choose_decay(values: Selection, num_samples: int, decay: float, stops: bool) -> None:
+    """Sets the decay of weights, against overfitting; of DCNv2 that of the tables, too."""
+    # A step decays weights by this times the rate: a share below 1.
+    rate = max(values["learning_rate"], values["embedding_learning_rate"] or 0)
+    if decay * rate >= 1:
+        return
+    if stops and values["interaction"] == "cross" and "weight_decay" not in values.pinned:
+        values.set(embedding_weight_decay=decay)  # rare ids need all of it
+        decay = min(decay, round(4 * _FULL_DECAY / decay / num_samples, 2))
+    values.set(weight_decay=decay)
 
 
 def _epochs(num_samples: int) -> int:
