@@ -258,6 +258,7 @@ def test_bad_specs(spec, message, tmp_path, capsys):
         (["--hash_buckets=price=3"], "--hash_buckets names 'price'"),
         (["--hash_buckets=city"], "--hash_buckets has 'city'; expected feature=N"),
         (["--hash_buckets=city=9223372036854775808"], "N from 1 to 2.63 - 1"),
+        (["--hash_buckets=city=2,city=2"], "each feature once"),
         (["--hash_buckets=city=2", "--categorify=city"], "both name 'city'"),
         (["--frequency_threshold=2"], "--frequency_threshold is only read with --categorify"),
         (["--categorify=city", "--frequency_threshold=-1"], "--frequency_threshold is '-1'"),
