@@ -71,8 +71,10 @@ def test_valid_spec():
 
 
 BROKEN = {
+    "no mapping": ("feature_spec", ["a"], r"feature_spec: found \['a'\] \(list\); expected"),
     "absent section": ("channel_spec", ABSENT, "section channel_spec is missing; needed"),
     "unknown section": ("chanel_spec", {}, "unknown section 'chanel_spec'.*mean 'channel_spec'"),
+    "metadata no mapping": ("metadata", [1], r"metadata: found \[1\]; expected a mapping"),
     "metadata not plain": ("metadata/x", {1, 2}, "metadata: .*is a set; expected numbers"),
     "feature name no string": ("feature_spec/1", {"dtype": "bool"}, "feature name 1 is a int"),
     "no dtype": ("feature_spec/user", {}, "feature 'user': dtype is missing; expected bool"),
@@ -95,6 +97,7 @@ BROKEN = {
     "file twice": ("source_spec/train/2/files", ["u0.bin", "./tags.bin"], "file 'tags.bin' is in"),
     "absolute file": ("source_spec/train/0/files", ["/x.bin"], "'/x.bin' is an absolute path"),
     "file outside": ("source_spec/train/0/files", ["a/../../x"], "'a/../../x' leaves the data set"),
+    "file no string": ("source_spec/train/0/files", [3], "chunk 0: file 3; expected a path"),
     "feature twice in channel": ("channel_spec/label", ["label"] * 2, "'label' is there twice"),
 }
 
@@ -106,6 +109,11 @@ def test_messages_about_broken_rules(path, value, message):
         FeatureSpec.from_dict(content, ".", origin="data/feature_spec.yaml")
     assert str(caught.value).startswith("data/feature_spec.yaml: ")
     assert "\n" not in str(caught.value)
+
+
+def test_content_other_than_a_mapping():
+    with pytest.raises(ValueError, match=r"found \[\]; expected a mapping of"):
+        FeatureSpec.from_dict([], ".")
 
 
 UNREADABLE = {
