@@ -116,6 +116,7 @@ def test_unnamed_columns(tmp_path, capsys):
         ({"t.csv": b"a,A\n"}, "got 'a' and 'A'; rename one of the columns"),
         ({"t.csv": b"a,__row\n"}, "the column name '__row' is reserved"),
         ({"t.csv": b"\xff\xfea\0,\0"}, "expected UTF-8 text, got UTF-16"),
+        ({"t.csv": b"\xe9,b\n"}, "expected UTF-8 text, got the header"),
         ({"a.csv": b"a\n", "b.csv": b"b\n"}, "b.csv: expected the header of .*a.csv, a, got b"),
         ({"a.csv": b"a\n", "b.json": b"{}\n"}, "expected files of one type, got .*a.csv and .*b.j"),
         ({"k=1/a.csv": b"a\n", "b.csv": b"a\n"}, "k=1/a.csv: expected folders none"),
