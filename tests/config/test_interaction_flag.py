@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import dlrm
+from config.checkpoint_flags import model_flags
 from nn.layers.fused_op import custom_op
 from runtime import checkpoint
 from tests.recipes.test_entry_scripts import TINY, in_process, lines, summary
@@ -110,3 +111,8 @@ def test_checkpoint(tiny, tmp_path, capsys):
     assert in_process(tmp_path / "on", *resumed)[0] == 0
     assert "interaction dot_custom" in capsys.readouterr().out
     assert summary(tmp_path / "on")["steps"] == 4
+
+
+def test_checkpoint_of_an_earlier_version():
+    """It names the implementation."""
+    assert model_flags({"model_flags": {"interaction": "dot_tensorflow"}})["interaction"] == "dot"
