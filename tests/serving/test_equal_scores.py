@@ -18,8 +18,10 @@ from deployment.evaluate_accuracy import __main__ as evaluate_accuracy
 from deployment.serve.server import running
 from deployment.serve.serving_environment import ENVIRONMENT
 from tests import raw_shop
-from tests.deployment.test_equal_scores import ATOL, MODELS, SHOPS, trained
+from tests.deployment.test_equal_scores import ATOL, EVENTS, trained
 
+SHOPS = ["dlrm", "dcnv2_grown"]
+MODELS = [*SHOPS, *EVENTS]
 # Columns as tensors; a missing text is empty, and a missing number NaN.
 DATATYPES = {
     **dict.fromkeys(("city", "shelf", "user", "tags"), "BYTES"),
