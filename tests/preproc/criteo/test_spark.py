@@ -61,7 +61,7 @@ def engine(spark_session, tmp_path):
 
 def test_lines(engine, tmp_path, monkeypatch):
     """Every kind of malformed line between good ones, plain and gzip, in ranges of a few lines."""
-    monkeypatch.setattr(spark_engine, "_RANGE_BYTES", 400)
+    monkeypatch.setattr(spark_engine, "_RANGE_BYTES", 200)
     monkeypatch.setattr(spark_engine, "_LEAST_RANGE_BYTES", 1)
     lines = [GOOD]
     for bad, _ in MALFORMED.values():
