@@ -124,6 +124,7 @@ def _choose_decay(values: Selection, num_samples: int, decay: float, stops: bool
         return
     if stops and values["interaction"] == "cross" and "weight_decay" not in values.pinned:
         values.set(embedding_weight_decay=decay)  # rare ids need all of it
+        # The same share per epoch: an epoch has more steps, whose rate falls with `decay`.
         decay = min(decay, round(4 * _FULL_DECAY / decay / num_samples, 2))
     values.set(weight_decay=decay)
 
