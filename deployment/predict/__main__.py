@@ -103,7 +103,7 @@ def _score_table(flags: PredictOptions, model: ModelFolders) -> tuple[int, list[
 def _score_data_set(flags: PredictOptions, model: ModelFolders) -> tuple[int, list[str], Report]:
     scorer = RequestScorer(model.folder, flags.threads, model.dense_folder)
     rows = FolderInput(flags.input, flags.mapping, scorer.interface)
-    rows.check_encoding(scorer.raw_rows)
+    rows.check_encoding(scorer)
     _check_differs(flags.output, rows.paths)
     with _open_output(flags.output, rows.num_rows) as write:
         for first_row, arrays in rows.requests(flags.batch_size or scorer.interface.max_batch_size):

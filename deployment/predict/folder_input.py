@@ -11,7 +11,8 @@ from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.spec.rules import listing
 from dataloading.spec.spans import spans_of
 from deployment.serving.interface import Interface, ServedFeature
-from deployment.serving.raw.encoded_rows import RawRows, request_tensors
+from deployment.serving.raw.encoded_rows import request_tensors
+from deployment.serving.scorer import RequestScorer
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import FeatureEncoding
 from preproc.encoding.vocabulary import Vocabulary
@@ -65,14 +66,14 @@ class FolderInput:
         self._spans = spans_of(self._spec, chunks)
         self.ignored = [name for name in chunk_of if name not in names]
 
-    def check_encoding(self, rows: RawRows) -> None:
+    def check_encoding(self, scorer: RequestScorer) -> None:
         """Raises ValueError if values were encoded otherwise than those of the model's training."""
-        folder = self._folder / ENCODER_FOLDER
-        if not self._interface.encoder or not folder.is_dir():
+        folder, own = self._folder / ENCODER_FOLDER, self._spec.metadata.get(ENCODER_FOLDER)
+        if not own or own == self._interface.encoder or not self._interface.encoder:
             return
         encoder = Encoder.load(folder)
         for feature in self._interface.features:
-            expected = rows.encoding(feature.name)
+            expected = scorer.raw_rows.encoding(feature.name)
             if not _encode_equally(encoder.maker(expected.name), expected):
                 raise ValueError(
                     f"{self._where}: feature '{feature.name}': expected the encoding of the "
@@ -156,4 +157,4 @@ def _encode_equally(one: FeatureEncoding, other: FeatureEncoding) -> bool:
     if isinstance(one, Vocabulary) and isinstance(other, Vocabulary):
         return bool(one.values.equals(other.values))
     settings = [{**encoding.to_json(), "fill": None} for encoding in (one, other)]
-    return bool(settings[0] == settings[1])
+    return settings[0] == settings[1]

@@ -45,9 +45,10 @@ def _describe_small() -> dict[str, str]:
         "warmup_steps": f"0 {few}; else 5 % of the steps",
         "decay_start_step": f"0 {few}; else the end of the warm-up",
         "decay_steps": f"0, a constant rate, {few}; else until the end of the training",
-        "weight_decay": f"2 below 30,000 samples; 1 from there on {few}; of cross networks {few} "
-        f"at most {2 * _FULL_DECAY:,} / samples, twice of it from 30,000 samples on",
-        "embedding_weight_decay": f"2 for cross networks {few}; 1 from 30,000 samples on",
+        "weight_decay": f"2 below 30,000 samples; 1 from there on {few}; with --interaction cross "
+        f"{few} at most {2 * _FULL_DECAY:,} / samples, from 30,000 on {4 * _FULL_DECAY:,} / "
+        "samples",
+        "embedding_weight_decay": f"with --interaction cross {few} 2 below 30,000 samples, else 1",
         "dropout_rate": f"0.2 {few}",
         "epsilon": f"0.0001 {few}, with --optimizer adam",
         "numerical_embedding": "bins where the data set's encoder has them, unless --variant "
@@ -95,7 +96,7 @@ def choose_small(
         values.set(embedding_learning_rate=share * tables.default_rate)
     has_default_rate = num_samples < FEW_SAMPLES and "learning_rate" not in values.pinned
     if uses_adam and (stops or has_default_rate):
-        _choose_decay(values, num_samples, 2.0 * share, stops)
+        _choose_decay(values, num_samples, share, stops)
     if stops:
         patience = _STOPPED_PATIENCE * values["evals_per_epoch"]
         values.set(early_stopping=patience, epochs=_STOPPED_EPOCHS, dropout_rate=0.2)
@@ -116,16 +117,21 @@ def choose_small(
     _choose_sizes(num_samples, values)
 
 
-def _choose_decay(values: Selection, num_samples: int, decay: float, stops: bool) -> None:
-    """Sets the decay of weights, against overfitting; of DCNv2 that of the tables, too."""
+def _choose_decay(values: Selection, num_samples: int, share: float, stops: bool) -> None:
+    """Sets the decay of weights, against overfitting; of DCNv2 that of the tables, too.
+
+    Args:
+        share: factor on the rate of the optimizer.
+    """
+    decay = 2.0 * share
     # A step decays weights by this times the rate: a share below 1.
     rate = max(values["learning_rate"], values["embedding_learning_rate"] or 0)
     if decay * rate >= 1:
         return
     if stops and values["interaction"] == "cross" and "weight_decay" not in values.pinned:
         values.set(embedding_weight_decay=decay)  # rare ids need all of it
-        # The same share per epoch: an epoch has more steps, whose rate falls with `decay`.
-        decay = min(decay, round(4 * _FULL_DECAY / decay / num_samples, 2))
+        # An epoch decays weights by samples * share * decay, up to a constant factor.
+        decay = min(decay, round(2 * _FULL_DECAY / (num_samples * share), 2))
     values.set(weight_decay=decay)
 
 
