@@ -16,7 +16,7 @@ TRAININGS = {
     "sequence_training": ("--models", "sim,dien,din"),
     "ncf_training": ("--shapes", "ml-1m"),
     "mlperf_training": (),
-    "embedding_bag": (),
+    "embedding_bag": ("--dtype", "bfloat16"),
     "dot_interaction": (),
 }
 
