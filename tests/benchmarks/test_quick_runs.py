@@ -9,7 +9,6 @@ import pytest
 from benchmarks import preparation
 from benchmarks.harness.training import has_package
 from benchmarks.sequence_training import workload as sequences
-from benchmarks.start_up import __main__ as start_up
 
 TRAININGS = {
     "dlrm_training": (),
@@ -60,12 +59,6 @@ def test_preparation(data, tmp_path, capsys):
     page = (tmp_path / "page.md").read_text()
     assert "| duckdb |" in page and "; target 512: met" in page
     assert [path.name for path in tmp_path.iterdir()] == ["page.md"]
-
-
-@pytest.mark.long
-def test_start_up(tmp_path):
-    start_up.main(["--rows=1000", "--rounds=1", f"--output={tmp_path / 'page.md'}"])
-    assert "| **command to first step** |" in (tmp_path / "page.md").read_text()
 
 
 def test_rows_of_histories():
