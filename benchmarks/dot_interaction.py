@@ -19,7 +19,7 @@ from tensorflow_dot_based_interact.python.ops import dot_based_interact_ops, ref
 from benchmarks.dlrm_training import __main__ as dlrm_training
 from benchmarks.dlrm_training.workload import DLRMSizes
 from benchmarks.harness import result_page, training
-from benchmarks.harness.result_page import Page, summary, table
+from benchmarks.harness.result_page import Page, in_turns, summary, table
 from benchmarks.harness.worker import timed_ms
 from config.flag import flag
 from nn.layers.fused_op import custom_op
@@ -83,10 +83,9 @@ def compare(sizes: DLRMSizes, dtype: str, apart: bool, rounds: int) -> dict[tupl
         if ours.shape != plain.shape or np.abs(ours - plain).max() > limit:
             raise RuntimeError(f"{OP} and {PLAIN} do not compute the same")
     times = defaultdict(list)
-    for number in range(WARM_UP_CALLS + rounds):
-        for name in list(sides)[:: -1 if number % 2 else 1]:
-            for what, call in sides[name].items():
-                times[name, what].append(timed_ms(call))
+    for name in in_turns(list(sides), WARM_UP_CALLS + rounds):
+        for what, call in sides[name].items():
+            times[name, what].append(timed_ms(call))
     return {key: np.asarray(ms[WARM_UP_CALLS:]) for key, ms in times.items()}
 
 
@@ -110,9 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"{sizes.batch_size:,} samples x {sizes.num_features} features x {sizes.embedding_dim}, "
         f"{args.threads} threads; median [quartiles] over the rounds, which alternate",
     ]
-    page = Page(
-        "The dot interaction on a CPU", [result_page.command("dot_interaction", args)], facts
-    )
+    page = Page("The dot interaction on a CPU", "dot_interaction", args, facts)
     rows = []
     for apart in (False, True):
         for dtype in TOLERANCE:
@@ -123,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 ms = (summary(times[name, call], ".1f") for call in ("forward", BOTH))
                 faster = "" if name == OP else summary(ratio, ".2f")
                 rows.append((f"{dtype}, {what}", name, *ms, faster))
-            if not args.quick and not apart and dtype == "float32":
+            if not apart and dtype == "float32":
                 text = f"{dtype}, {what}: {np.median(ratio):.2f} times as fast as {PLAIN}"
                 page.judge(text, TARGET_RATIO, float(np.median(ratio)) >= TARGET_RATIO)
     columns = ("case", "side", "forward, ms", "forward and backward, ms", "op is faster by")
@@ -138,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         dataclasses.replace(args, rounds=args.step_rounds),
     )
     page.add("Training step", *training.steps_table(results, "dot_custom is faster by"))
-    return page.finish(args.output)
+    return page.finish()
 
 
 if __name__ == "__main__":

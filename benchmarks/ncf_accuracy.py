@@ -16,21 +16,21 @@ popularity to the power that makes the ranking by popularity as good as on the t
 
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.harness.result_page import parse, table
+from benchmarks.harness.result_page import Page, parse, table
 from benchmarks.harness.studies import (
+    CHOOSING_SEED,
     StudyOptions,
+    choose,
     mean_and_range,
     run,
-    study_page,
     summary_of,
 )
-from config.flag import flag
 from dataloading.interactions.candidate_rules import list_length_key
 from dataloading.interactions.stored import (
     num_users_and_items,
@@ -42,8 +42,8 @@ from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION, FeatureSpec
 from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
 from preproc.interactions import data_set
 from preproc.interactions.data_set import CandidateLists
+from recipes.baseline.interactions import ranks_by_popularity
 
-CHOOSING_SEED = 100
 METRICS = ("hr@10", "ndcg@10")
 
 
@@ -82,12 +82,10 @@ TASKS = {
 def prepare(task: Task, data: Path, folder: Path) -> dict[str, Path]:
     """The data set with a validation interaction of each user, and as it is, prepared."""
     rows = {split: folder / split for split in (VALIDATION, TEST)}
-    source = data / task.folder
-    command = ("-m", "preproc.movielens", "--input", source)
+    command = ("-m", "preproc.movielens", "--input", data / task.folder)
     run(*command, "--output", rows[TEST])
     if task.popular is None:
-        flags = ("--validation", "--valid_negative", 99)
-        run(*command, "--output", rows[VALIDATION], *flags)
+        run(*command, "--output", rows[VALIDATION], "--validation", "--valid_negative", 99)
     else:
         hold_out(rows[TEST], rows[VALIDATION], task.popular)
     return rows
@@ -96,17 +94,7 @@ def prepare(task: Task, data: Path, folder: Path) -> dict[str, Path]:
 def popularity(rows: Path) -> tuple[float, float]:
     """HR@10 and NDCG@10, on the test split, of an item's number of training interactions."""
     spec = FeatureSpec.from_yaml(rows / "feature_spec.yaml")
-    num_items = num_users_and_items(spec)[1]
-    counts = np.bincount(read_interactions(spec, TRAIN).items, minlength=num_items)
-    lists = read_candidate_lists(spec, TEST)
-    return popularity_of(counts, lists.items, lists.labels)
-
-
-def popularity_of(counts, items, labels) -> tuple[float, float]:
-    """HR@10 and NDCG@10 of `counts` of items [n, length], whose positives have label 1."""
-    labels = np.broadcast_to(labels, items.shape)
-    ranks = ranks_of_positives(items, labels, counts[items].astype(float))
-    by_rank = np.bincount(ranks, minlength=items.shape[1])
+    by_rank = ranks_by_popularity(spec, read_candidate_lists(spec, TEST))
     return hit_rate(by_rank, 10), ndcg(by_rank, 10)
 
 
@@ -132,8 +120,9 @@ def hold_out(rows: Path, output: Path, popular: float) -> None:
     for _ in range(12):
         power = (least + most) / 2
         lists = np.concatenate([items[held_out_rows(power)][:, None], negatives], axis=1)
-        results, _ = popularity_of(counts, lists, np.arange(lists.shape[1])[None] == 0)
-        least, most = (power, most) if results < popular else (least, power)
+        labels = np.broadcast_to(np.arange(lists.shape[1]) == 0, lists.shape)
+        by_rank = np.bincount(ranks_of_positives(lists, labels, counts[lists].astype(float)))
+        least, most = (power, most) if hit_rate(by_rank, 10) < popular else (least, power)
     left = np.delete(np.arange(len(users)), held_out_rows(power))
     candidates = CandidateLists(np.arange(num_users), items[held_out_rows(power)], negatives)
     output.mkdir()
@@ -143,75 +132,40 @@ def hold_out(rows: Path, output: Path, popular: float) -> None:
     data_set.write_spec(output, (num_users, num_items), [VALIDATION], metadata)
 
 
-def train(rows: Path, folder: Path, flags: str, seed: int, split: str) -> dict[str, Any]:
-    """Trains, then evaluates the last model once; metrics, and seconds of training."""
-    model = folder / f"model-{seed}"
-    common = ("ncf.py", f"--data={rows}", f"--seed={seed}", "--print_freq=100000")
-    saved = (f"--save_checkpoint_path={model}", "--evals_per_epoch=0")
-    run(*common, *flags.split(), *saved, f"--run_dir={folder}")
-    training_s = summary_of(folder)["elapsed_s"]
-    load = (f"--restore_checkpoint_path={model}", "--mode=test", f"--eval_mapping={split}")
-    run(*common, *load, f"--run_dir={folder}")
-    metrics = {**summary_of(folder), "training_s": training_s, "seed": seed}
-    print(split, flags, "seed", seed, [round(metrics[m], 4) for m in METRICS], flush=True)
-    return metrics
+def train(rows: Path, folder: Path, flags: str, seed: int, split: str) -> list[float]:
+    """Trains, then evaluates the last model once; returns its `METRICS`."""
+    with tempfile.TemporaryDirectory(dir=folder) as model:
+        common = ("ncf.py", f"--data={rows}", f"--seed={seed}", f"--run_dir={folder}")
+        saved = (f"--save_checkpoint_path={model}/model", "--evals_per_epoch=0")
+        run(*common, *flags.split(), *saved)
+        load = (f"--restore_checkpoint_path={model}/model", "--mode=test")
+        run(*common, *load, f"--eval_mapping={split}")
+    return [summary_of(folder)[metric] for metric in METRICS]
 
 
-def measure(task: Task, data: Path, seeds: int, folder: Path) -> dict[str, Any]:
-    """Chooses by validation, then trains with each seed."""
-    rows, tried = prepare(task, data, folder), {}
-    for flags in task.candidates:
-        tried[flags] = train(rows[VALIDATION], folder, flags, CHOOSING_SEED, VALIDATION)
-        (folder / f"model-{CHOOSING_SEED}").rename(folder / f"tried-{len(tried)}")
-    flags = max(tried, key=lambda flags: tried[flags]["ndcg@10"])
-    return {
-        "tried": tried,
-        "chosen": flags,
-        "runs": [train(rows[TEST], folder, flags, seed, TEST) for seed in range(1, seeds + 1)],
-        "popular": popularity(rows[TEST]),
-    }
+def measure(task: Task, data: Path, seeds: int, folder: Path) -> tuple[str, ...]:
+    """Chooses by validation, then trains with each seed; returns cells of the table."""
+    rows = prepare(task, data, folder)
+    flags, _, _ = choose(
+        task.candidates,
+        lambda flags: train(rows[VALIDATION], folder, flags, CHOOSING_SEED, VALIDATION)[1:],
+    )
+    runs = [train(rows[TEST], folder, flags, seed, TEST) for seed in range(1, seeds + 1)]
+    pairs = (task.published, popularity(rows[TEST]))
+    return (
+        f"`{flags}`",
+        *(mean_and_range(values) for values in zip(*runs, strict=True)),
+        *(f"{hits:.4f} / {gain:.4f}" for hits, gain in pairs),
+    )
 
 
-def results_table(results: dict[str, dict[str, Any]]) -> list[str]:
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prepares, trains and writes the page."""
+    args = parse(StudyOptions, argv, "ncf_accuracy", __doc__)
     rows = []
-    for name, result in results.items():
-        runs = result["runs"]
-        pairs = (TASKS[name].published, result["popular"])
-        rows.append(
-            (
-                *(name, len(runs)),
-                *(mean_and_range([each[metric] for each in runs]) for metric in METRICS),
-                *(f"{hits:.4f} / {gain:.4f}" for hits, gain in pairs),
-                f"{np.median([each['training_s'] for each in runs]):.0f}",
-            )
-        )
-    columns = ("data", "seeds", *(f"{m.upper()} mean (lowest, highest)" for m in METRICS))
-    columns += ("published", "popularity", "seconds of training, median")
-    return table(columns, rows)
-
-
-def settings_table(result: dict[str, Any]) -> list[str]:
-    rows = []
-    for flags, metrics in result["tried"].items():
-        chosen = "chosen" if flags == result["chosen"] else ""
-        rows.append((f"`{flags}`", chosen, *(f"{metrics[metric]:.4f}" for metric in METRICS)))
-    return table(("settings", "", *(metric.upper() for metric in METRICS)), rows, num_text=2)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NCFStudyOptions(StudyOptions):
-    """Flags of the study."""
-
-    only: str | None = flag(None, "one data set", choices=tuple(TASKS))
-
-
-def main() -> int:
-    """Prepares, chooses, trains and writes the page."""
-    args = parse(NCFStudyOptions, None, "ncf_accuracy", __doc__)
-    results = {}
-    for name in [args.only] if args.only else TASKS:
+    for name, task in TASKS.items():
         with tempfile.TemporaryDirectory() as temporary:
-            results[name] = measure(TASKS[name], args.data, args.seeds, Path(temporary))
+            rows.append((name, *measure(task, args.data, args.seeds, Path(temporary))))
     facts = [
         "settings: the best NDCG@10 on a training interaction of each user held out, of Last.fm at "
         "random, of MovieLens as popular as the test's (the files have no times; see the script), "
@@ -219,12 +173,10 @@ def main() -> int:
         "training interactions and look at the test file once, after the last epoch",
         "published: NeuMF in DeepCF (AAAI 2019); popularity: an item's number of interactions",
     ]
-    title = "Accuracy of NeuMF on the splits of published papers"
-    page = study_page(title, "ncf_accuracy", facts, results_table(results))
-    for name, result in results.items():
-        title = f"Settings tried on {name}, by the held-out training interaction"
-        page.add(title, *settings_table(result))
-    return page.finish(args.output)
+    page = Page("Accuracy of NeuMF on the splits of published papers", "ncf_accuracy", args, facts)
+    columns = ("data", "settings", *(f"{m.upper()} mean (lowest, highest)" for m in METRICS))
+    page.add("Results", *table((*columns, "published", "popularity"), rows, num_text=2))
+    return page.finish()
 
 
 if __name__ == "__main__":

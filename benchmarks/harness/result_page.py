@@ -1,11 +1,10 @@
 """Results pages in Markdown with facts on the machine, and the exit status of a benchmark."""
 
 import datetime
-import functools
 import os
 import platform
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,7 +17,6 @@ from config.command import CommandOptions, Options
 from config.flag import flag
 
 _NOTABLE_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16")
-rounds_flag = functools.partial(flag, help_text="turns of every side", at_least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +24,13 @@ class BenchmarkOptions(CommandOptions):
     """Page of a benchmark."""
 
     output: Path | None = flag(None, "Markdown page to write")
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuickOptions(BenchmarkOptions):
+    """A benchmark that tests run."""
+
+    quick: bool = flag(False, "tiny sizes, for tests: no targets are judged")
 
 
 def parse(
@@ -90,6 +95,12 @@ def command(name: str, args: CommandOptions) -> str:
     return f"`{' '.join(words)}`"
 
 
+def in_turns(sides: Sequence, rounds: int) -> Iterator:
+    """Yields all sides in each round, in an order that alternates from round to round."""
+    for number in range(rounds):
+        yield from sides[:: 1 if number % 2 else -1]
+
+
 def summary(values, form: str = ".0f") -> str:
     """Median and quartiles."""
     low, middle, high = np.percentile(values, [25, 50, 75])
@@ -108,12 +119,13 @@ def table(columns: Sequence[str], rows: Iterable[Sequence], num_text: int = 1) -
 
 
 class Page:
-    """A results page: commands and facts, also on the machine; sections, and verdicts."""
+    """A results page: command and facts, also on the machine; sections, and verdicts."""
 
-    def __init__(self, title: str, commands: Sequence[str], facts: Iterable[str]):
+    def __init__(self, title: str, name: str, args: BenchmarkOptions, facts: Iterable[str]):
         facts = (f"- {fact}" for fact in (*machine(), *facts))
-        self._lines = [f"# {title}", "", *commands, "", *facts]
+        self._lines = [f"# {title}", "", command(name, args), "", *facts]
         self._verdicts: list[str] = []
+        self._output, self._is_quick = args.output, getattr(args, "quick", False)
         self.is_met = True
 
     def add(self, name: str, *lines: str) -> None:
@@ -123,7 +135,7 @@ class Page:
     def judge(self, text: str, target: object = None, is_met: bool = True) -> None:
         """Adds a verdict: for information, or on a target, which decides the exit status."""
         verdict = "for information"
-        if target is not None:
+        if target is not None and not self._is_quick:
             self.is_met &= bool(is_met)
             verdict = f"target {target}: {'met' if is_met else 'MISSED'}"
         self._verdicts.append(f"- {text}; {verdict}")
@@ -132,9 +144,9 @@ class Page:
         verdicts = ["", "## Verdict", "", *self._verdicts] if self._verdicts else []
         return "\n".join([*self._lines, *verdicts, ""])
 
-    def finish(self, output: Path | None) -> int:
-        """Prints the page and writes it to `output`; returns 1 if a target is missed, else 0."""
+    def finish(self) -> int:
+        """Prints the page and writes it to `--output`; returns 1 if a target is missed, else 0."""
         print(self, end="")
-        if output:
-            output.write_text(str(self))
+        if self._output:
+            self._output.write_text(str(self))
         return 0 if self.is_met else 1

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from benchmarks.harness import result_page
-from benchmarks.harness.result_page import Page, summary, table
+from benchmarks.harness.result_page import Page, in_turns, summary, table
 from config.flag import flag
 from runtime.tensorflow_start import prepare_tensorflow
 
@@ -39,16 +39,15 @@ _KEEP_MEMORY = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingOptions(result_page.BenchmarkOptions):
+class TrainingOptions(result_page.QuickOptions):
     """Flags of all benchmarks of training."""
 
     threads: int = flag(2, "threads of a side", at_least=1)
-    rounds: int = result_page.rounds_flag(8)
+    rounds: int = flag(8, "turns of every side", at_least=1)
     steps: int = flag(2, "steps of a side's turn", at_least=1)
     warmup_steps: int = flag(2, "steps that do not count", at_least=0)
     torch_python: Path = flag(Path(".venv-torch/bin/python"), "Python of the peers")
     other: Path | None = flag(None, "compare with the toolkit of this checkout, without PyTorch")
-    quick: bool = flag(False, "tiny sizes, for tests: no targets are judged")
 
 
 Options = TypeVar("Options", bound=TrainingOptions)
@@ -177,13 +176,12 @@ def measure(case: Case, folder: Path, args: TrainingOptions) -> CaseResult:
                 worker.ask(start=case.options)
             worker.ask(steps=args.warmup_steps)
         turns, foreign_cpu = {side.name: [] for side in workers}, []
-        for number in range(args.rounds):
-            for side in list(workers)[:: 1 if number % 2 else -1]:
-                busy_s, start = result_page.busy_cpu_s(), time.perf_counter()
-                turn = workers[side].ask(steps=args.steps)
-                foreign_s = result_page.busy_cpu_s() - busy_s - turn["cpu_s"]
-                foreign_cpu.append(foreign_s / (time.perf_counter() - start))
-                turns[side.name].append(turn)
+        for side in in_turns(list(workers), args.rounds):
+            busy_s, start = result_page.busy_cpu_s(), time.perf_counter()
+            turn = workers[side].ask(steps=args.steps)
+            foreign_s = result_page.busy_cpu_s() - busy_s - turn["cpu_s"]
+            foreign_cpu.append(foreign_s / (time.perf_counter() - start))
+            turns[side.name].append(turn)
     return CaseResult(case, versions, losses, turns, foreign_cpu)
 
 
@@ -265,7 +263,8 @@ def run(
     foreign_cpu = [cores for result in results for cores in result.foreign_cpu]
     page = Page(
         title,
-        [result_page.command(name, args)],
+        name,
+        args,
         [
             *(f"{side}: {version}" for side, version in versions.items()),
             *facts,
@@ -281,9 +280,8 @@ def run(
         peers = [side for side in case.sides[1:] if side.is_peer]
         ratio, peer = min((float(np.median(result.slower(side))), side.name) for side in peers)
         text = f"{case.name}: {ratio:.2f} times the samples per second of {peer}"
-        target = None if args.quick else case.target
-        page.judge(text, target, target is None or ratio >= target)
-    return page.finish(args.output)
+        page.judge(text, case.target, ratio >= (case.target or 0))
+    return page.finish()
 
 
 def parse(

@@ -7,14 +7,20 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.harness import result_page
-from benchmarks.harness.result_page import Page, command, summary, table
+from benchmarks.harness.result_page import (
+    BenchmarkOptions,
+    Page,
+    in_turns,
+    parse,
+    refuse,
+    summary,
+    table,
+)
 from benchmarks.serving.models import (
     CARDINALITIES,
     DEPLOYED,
@@ -26,7 +32,6 @@ from benchmarks.serving.models import (
     model_name,
     train,
 )
-from config.flag import flag
 from deployment.client import perf_analyzer
 from deployment.client.client import Client
 from deployment.client.closed_loop import ClosedLoop
@@ -34,6 +39,7 @@ from deployment.client.drawn_requests import drawn_request
 from deployment.client.latency_statistics import Timing
 from deployment.serve.server import running
 
+ROUNDS = 5
 ROWS = 8192  # that requests are made of
 # perf_analyzer prepares the square of the rows; from here on our own client sends requests.
 OWN_CLIENT_FROM = 2048
@@ -55,35 +61,25 @@ LATENCY_TARGET, THROUGHPUT_TARGET = 2.0, 1.5  # times better than the plain Save
 Timings = dict[tuple[str, str, Traffic], list[Timing]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServingOptions(result_page.BenchmarkOptions):
-    """Flags of the benchmark."""
-
-    rounds: int = result_page.rounds_flag(5)
-    sizes: tuple[str, ...] = flag(tuple(SIZES), "sizes of the model")
-
-
-def measure(args: ServingOptions, folder: Path) -> Timings:
+def measure(folder: Path) -> Timings:
     """Trains, deploys, serves and measures."""
     timings, repository = defaultdict(list), folder / "repository"
-    interfaces = {size: deploy_all(size, train(size, folder), repository) for size in args.sizes}
+    interfaces = {size: deploy_all(size, train(size, folder), repository) for size in SIZES}
     with running(repository, folder / "server.log") as server:
         rows = {
             size: drawn_request(interface, ROWS, np.random.default_rng(0))
             for size, interface in interfaces.items()
         }
-        for size in args.sizes:
+        for size in SIZES:
             _check_scores(server.url, size, rows[size])
-        turns = [(size, side) for size in args.sizes for side in (*DEPLOYED, PLAIN)]
-        for number in range(args.rounds):
-            for traffic in SETTINGS:
-                for size, side in turns[:: 1 if number % 2 else -1]:
-                    model = (server.url, model_name(size, side), rows[size])
-                    timing = _measure_turn(model, traffic)
-                    if timing.errors:
-                        raise RuntimeError(f"{size}, {side}: {timing.errors} requests failed")
-                    timings[size, side, traffic].append(timing)
-            print(f"round {number + 1} of {args.rounds}", file=sys.stderr)
+        turns = [(size, side) for size in SIZES for side in (*DEPLOYED, PLAIN)]
+        for traffic in SETTINGS:
+            for size, side in in_turns(turns, ROUNDS):
+                model = (server.url, model_name(size, side), rows[size])
+                timing = _measure_turn(model, traffic)
+                if timing.errors:
+                    raise RuntimeError(f"{size}, {side}: {timing.errors} requests failed")
+                timings[size, side, traffic].append(timing)
     return timings
 
 
@@ -148,21 +144,21 @@ def results(timings: Timings, size: str, page: Page) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = result_page.parse(ServingOptions, argv, "serving", __doc__)
+    args = parse(BenchmarkOptions, argv, "serving", __doc__)
     if not perf_analyzer.works():
-        result_page.refuse("perf_analyzer is not there: run `make serve-setup`")
+        refuse("perf_analyzer is not there: run `make serve-setup`")
     facts = [
         f"tritonserver 2.51 with the Python backend, max_batch_size {MAX_BATCH_SIZE:,}; server and "
         "client share the cores",
         f"{len(CARDINALITIES)} tables of {sum(CARDINALITIES):,} rows in all; ids are uniform",
         "medians [quartiles] over the rounds; latencies are those of a round's requests",
     ]
-    page = Page("A deployed DLRM on a Triton server", [command("serving", args)], facts)
+    page = Page("A deployed DLRM on a Triton server", "serving", args, facts)
     with tempfile.TemporaryDirectory() as folder:
-        timings = measure(args, Path(folder))
-    for size in args.sizes:
+        timings = measure(Path(folder))
+    for size in SIZES:
         results(timings, size, page)
-    return page.finish(args.output)
+    return page.finish()
 
 
 if __name__ == "__main__":
