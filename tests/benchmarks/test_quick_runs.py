@@ -50,15 +50,18 @@ def test_training(name, root):
     assert "ours" in page or "dot_custom" in page
 
 
-@pytest.mark.quick("table")
+@pytest.mark.quick("criteo")
 @pytest.mark.parametrize("data", preparation.DATA)
-def test_preparation(data, tmp_path, capsys):
-    flags = (f"--data={data}", "--count=2000", "--memory_count=2000", "--repeats=1")
-    where = (f"--work_dir={tmp_path}", f"--output={tmp_path / 'page.md'}")
-    preparation.main([*flags, "--engines=duckdb", *where])
-    page = (tmp_path / "page.md").read_text()
-    assert "| duckdb |" in page and "; target 512: met" in page
-    assert [path.name for path in tmp_path.iterdir()] == ["page.md"]
+def test_preparation(data, tmp_path):
+    page = tmp_path / "page.md"
+    flags = (f"--data={data}", "--engines=duckdb", "--quick", f"--output={page}")
+    assert preparation.main(flags) == 0
+    assert "| duckdb |" in page.read_text() and "- peak memory " in page.read_text()
+
+
+@pytest.mark.long
+def test_group_losses(root):
+    assert "| true utility |" in run(root, "group_losses", "--quick")
 
 
 def test_rows_of_histories():
