@@ -25,7 +25,7 @@ class StudyOptions(BenchmarkOptions):
     seeds: int = flag(5, "number of trainings", at_least=1)
 
 
-class Choice(NamedTuple):
+class ChosenFlags(NamedTuple):
     """Flags, and the number of epochs with the best validation metric, `value`."""
 
     flags: str
@@ -33,12 +33,12 @@ class Choice(NamedTuple):
     value: float
 
 
-def choose(candidates: Iterable[str], curve: Callable[[str], Sequence[float]]) -> Choice:
+def choose(candidates: Iterable[str], curve: Callable[[str], Sequence[float]]) -> ChosenFlags:
     """Returns the best of flags by the validation metric; `curve(flags)`: that of each epoch."""
     tried = []
     for flags in candidates:
         values = curve(flags)
-        tried.append(Choice(flags, int(np.argmax(values)) + 1, max(values)))
+        tried.append(ChosenFlags(flags, int(np.argmax(values)) + 1, max(values)))
         print(flags, [round(value, 4) for value in values], flush=True)
     return max(tried, key=lambda choice: choice.value)
 
