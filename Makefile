@@ -191,7 +191,7 @@ bench-sequence-preparation: .venv/op .venv-engines/installed ## SIM's preparatio
 bench-ncf: .venv/op .venv-torch/installed ## NeuMF's training step compared with plain PyTorch, interleaved
 	@$(PY) -m benchmarks.ncf_training
 
-bench-embedding: .venv/op .venv-torch/installed ## embedding bags compared with fbgemm, PyTorch and the memory bandwidth, interleaved
+bench-embedding: .venv/op .venv-torch/installed ## embedding bags compared with fbgemm and PyTorch, interleaved
 	@$(PY) -m benchmarks.embedding_bag
 
 bench-mlperf: .venv/op .venv-torch/installed ## DLRM-DCNv2's training step compared with TorchRec's, fbgemm's tables and Adagrad, interleaved

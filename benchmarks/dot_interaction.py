@@ -6,27 +6,24 @@
 - the training step of `dlrm_training` with `--interaction dot_custom` and `dot_tensorflow`.
 """
 
-import dataclasses
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
 from tensorflow_dot_based_interact.python.ops import dot_based_interact_ops, reference
 
-from benchmarks.dlrm_training import __main__ as dlrm_training
-from benchmarks.dlrm_training.workload import DLRMSizes
-from benchmarks.harness import result_page, training
+from benchmarks import dlrm_training
+from benchmarks.harness import training
 from benchmarks.harness.result_page import Page, in_turns, summary, table
 from benchmarks.harness.worker import timed_ms
-from config.flag import flag
 from nn.layers.fused_op import custom_op
 from nn.layers.interaction import DotInteraction
 
 TARGET_RATIO = 3
-WARM_UP_CALLS = 3
+ROUNDS, WARM_UP_CALLS = 40, 3
+BATCH, FEATURES, DIM = 8192, 27, 128
 OP, PLAIN = "op", "plain TensorFlow"
 BOTH = "forward and backward"
 TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
@@ -60,22 +57,16 @@ def calls_of(interact: Callable, inputs: Sequence[tf.Tensor]) -> dict[str, Calla
     return {"forward": forward, BOTH: both}
 
 
-def make_inputs(sizes: DLRMSizes, dtype: str, apart: bool) -> list[tf.Tensor]:
-    generator, features = np.random.default_rng(1), sizes.num_features
-    width = -(-(sizes.embedding_dim + features * (features - 1) // 2) // 8) * 8
-    batch, dim = sizes.batch_size, sizes.embedding_dim
-    shapes = [(batch, features - apart, dim), (batch, dim), (batch, width)]
-    numbers = (generator.standard_normal(shape, np.float32) for shape in shapes)
-    return [tf.cast(x, dtype) for x in numbers]
-
-
-def compare(sizes: DLRMSizes, dtype: str, apart: bool, rounds: int) -> dict[tuple, np.ndarray]:
+def compare(batch: int, dtype: str, apart: bool, rounds: int) -> dict[tuple, np.ndarray]:
     """Milliseconds by side and call, one value per round.
 
     Raises:
         RuntimeError: the sides do not compute the same.
     """
-    inputs = make_inputs(sizes, dtype, apart)
+    generator, width = np.random.default_rng(1), DIM + FEATURES * (FEATURES - 1) // 2
+    shapes = [(batch, FEATURES - apart, DIM), (batch, DIM), (batch, -(-width // 8) * 8)]
+    numbers = (generator.standard_normal(shape, np.float32) for shape in shapes)
+    inputs = [tf.cast(x, dtype) for x in numbers]
     sides = {name: calls_of(f, inputs) for name, f in interactions(dtype, apart).items()}
     results = ([tf.cast(x, tf.float32).numpy() for x in side[BOTH]()] for side in sides.values())
     for ours, plain in zip(*results, strict=True):
@@ -89,31 +80,21 @@ def compare(sizes: DLRMSizes, dtype: str, apart: bool, rounds: int) -> dict[tupl
     return {key: np.asarray(ms[WARM_UP_CALLS:]) for key, ms in times.items()}
 
 
-@dataclass(frozen=True, kw_only=True)
-class InteractionOptions(training.TrainingOptions):
-    """Flags of the benchmark."""
-
-    step_rounds: int = flag(12, "turns of every side of the training steps", at_least=1)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    args = result_page.parse(
-        InteractionOptions, argv, "dot_interaction", __doc__, rounds=40, steps=4
-    )
-    sizes = dlrm_training.QUICK if args.quick else DLRMSizes()
-    if args.quick:
-        args = dataclasses.replace(args, rounds=2, step_rounds=2, steps=1)
+    options = (training.TrainingOptions, argv, "dot_interaction", __doc__)
+    args = training.parse(*options, package=None, rounds=12, steps=4)
+    batch, rounds = (64, 2) if args.quick else (BATCH, ROUNDS)
     tf.config.threading.set_intra_op_parallelism_threads(args.threads)
     facts = [
         f"TensorFlow {tf.__version__}; the op's instruction set: {custom_op().cpu_isa()}",
-        f"{sizes.batch_size:,} samples x {sizes.num_features} features x {sizes.embedding_dim}, "
-        f"{args.threads} threads; median [quartiles] over the rounds, which alternate",
+        f"{batch:,} samples x {FEATURES} features x {DIM}, {args.threads} threads; median "
+        f"[quartiles] over the rounds, which alternate, {rounds} of the operation",
     ]
     page = Page("The dot interaction on a CPU", "dot_interaction", args, facts)
     rows = []
     for apart in (False, True):
         for dtype in TOLERANCE:
-            times = compare(sizes, dtype, apart, args.rounds)
+            times = compare(batch, dtype, apart, rounds)
             ratio = times[PLAIN, BOTH] / times[OP, BOTH]
             what = "embeddings and bottom apart" if apart else "joined input"
             for name in (OP, PLAIN):
@@ -129,11 +110,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         dlrm_training.OURS._replace(name=name, options=(("interaction", name),))
         for name in ("dot_custom", "dot_tensorflow")
     ]
-    results = training.measure_all(
-        dlrm_training.cases_of(sizes, sides),
-        lambda folder, _: dlrm_training.write_rows(folder, sizes),
-        dataclasses.replace(args, rounds=args.step_rounds),
-    )
+    cases = dlrm_training.cases_of(sides, args)
+    results = training.measure_all(cases, dlrm_training.make_rows, args)
     page.add("Training step", *training.steps_table(results, "dot_custom is faster by"))
     return page.finish()
 

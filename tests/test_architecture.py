@@ -117,13 +117,12 @@ SPARK = (
 )
 NVTABULAR = ("preproc/histories/engines/nvtabular_engine.py",)
 TORCH_PEERS = (
-    "benchmarks/dlrm_training/intel.py",
-    "benchmarks/dlrm_training/peer.py",
-    "benchmarks/embedding_bag/peer.py",
     "benchmarks/harness/torch_training.py",
-    "benchmarks/mlperf_training/torchrec_model.py",
-    "benchmarks/ncf_training/peer.py",
-    "benchmarks/sequence_training/peer.py",
+    "benchmarks/peers/torch_bags.py",
+    "benchmarks/peers/torch_dlrm.py",
+    "benchmarks/peers/torch_ncf.py",
+    "benchmarks/peers/torch_sequence.py",
+    "benchmarks/peers/torchrec_dlrm.py",
 )
 # Packages that may be absent, and the parser of command lines: the files that may import them.
 HOMES = {
@@ -421,7 +420,6 @@ ANY_NAME = r"(original|config/sections|distributed-embeddings/(examples|.*/pytho
 # Files of one name that do the same job for parallel families, formats or commands.
 ALIKE = (
     r"(.*/)?(__init__|__main__|setup|options)\.py",
-    r"benchmarks/\w+/(ours|peer|workload)\.py",
     r"(config|recipes/\w+)/(family|build|flags|preset|rankings|shape)\.py",
     r"nn/(ctr|ncf|sequence)/(model|sizes)\.py",
     r"preproc/(criteo|criteo/output|criteo/multi_hot|histories|interactions)/(prepare|data_set)\.py",

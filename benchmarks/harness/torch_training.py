@@ -8,8 +8,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.harness.worker import Started, load
-
 
 class TorchTraining:
     """A training on `rows`, a named tuple of arrays; `loss` gets a batch of tensors like it."""
@@ -40,20 +38,20 @@ class TorchTraining:
 
 
 def adam_optimizers(
-    model: nn.Module, lazy: bool, eps: float, dense_eps: float, **options
+    model: nn.Module, tables: str, eps: float, dense_eps: float, **options
 ) -> list[torch.optim.Optimizer]:
-    """One fused Adam for all weights; with `lazy` the tables have SparseAdam.
+    """One fused Adam for all weights ("dense"), or the tables have SparseAdam ("lazy").
 
     The fused Adam adds `dense_eps` to another root than SparseAdam `eps`.
     """
-    if not lazy:
+    if tables == "dense":
         return [torch.optim.Adam(model.parameters(), eps=dense_eps, fused=True, **options)]
-    tables = [m.weight for m in model.modules() if isinstance(m, nn.Embedding)]
-    ids = {id(table) for table in tables}
+    lazy = [m.weight for m in model.modules() if isinstance(m, nn.Embedding)]
+    ids = {id(table) for table in lazy}
     others = [p for p in model.parameters() if id(p) not in ids]
     return [
         torch.optim.Adam(others, eps=dense_eps, fused=True, **options),
-        torch.optim.SparseAdam(tables, eps=eps, **options),
+        torch.optim.SparseAdam(lazy, eps=eps, **options),
     ]
 
 
@@ -73,33 +71,3 @@ def copy_linears(stack: nn.Module, weights: dict[str, torch.Tensor], name: str) 
     for i, linear in enumerate(linears):
         linear.weight.copy_(weights[f"{name}.dense_{i}.kernel"][: linear.in_features].T)
         linear.bias.copy_(weights[f"{name}.dense_{i}.bias"])
-
-
-def adam_side(
-    folder: Path,
-    threads: int,
-    tables: str,
-    rows_kind: type,
-    sizes_kind: type,
-    make_model: Callable[..., nn.Module],
-    eps: float,
-    dense_eps: float,
-    **adam,
-) -> Started:
-    """A side of trainings of `make_model(sizes, is_sparse, **options)`.
-
-    The model returns the loss of a batch, and loads the weights of our side with `load`. Tables
-    have sparse gradients and `SparseAdam` ("lazy"), or dense ones and one fused `Adam` for all
-    weights ("dense").
-    """
-    torch.set_num_threads(threads)
-    rows, sizes = load(folder, rows_kind, sizes_kind)
-
-    def start(**options) -> TorchTraining:
-        model = make_model(sizes, tables == "lazy", **options)
-        with torch.no_grad():
-            model.load(load_weights(folder))
-        optimizers = adam_optimizers(model, tables == "lazy", eps, dense_eps, **adam)
-        return TorchTraining(model, optimizers, rows, sizes.batch_size)
-
-    return f"torch {torch.__version__}", start

@@ -34,7 +34,7 @@ SIZES = {
 }
 MAX_BATCH_SIZE = 2048
 PLAIN = "plain SavedModel"
-_PLAIN_MODEL = Path(__file__).with_name("plain_saved_model.py")  # to be read by Triton alone
+_PLAIN_MODEL = Path(__file__).parents[1] / "peers/plain_saved_model.py"  # for Triton alone
 
 # Our sides, and how each is deployed.
 DEPLOYED = {

@@ -1,11 +1,10 @@
-"""The peers fbgemm, Intel's extension and `torch.nn.EmbeddingBag`. A worker of `embedding_bag`.
+"""The peers fbgemm, Intel's extension and `torch.nn.EmbeddingBag`. Sides of `embedding_bag`.
 
 fbgemm: table-batched embedding bags, which TorchRec uses; the backward pass updates the rows.
 Intel's extension for PyTorch: merged embedding bags, whose backward pass updates the rows, too.
 PyTorch: sparse gradients and `torch.optim.SGD`; it has no row-wise Adagrad for them.
 """
 
-from importlib import metadata
 from pathlib import Path
 
 import torch
@@ -13,7 +12,7 @@ from torch import nn
 
 from benchmarks.embedding_bag import workload
 from benchmarks.harness.torch_training import TorchTraining
-from benchmarks.harness.worker import Started, load
+from benchmarks.harness.worker import load
 
 
 class FixedGradient(torch.autograd.Function):
@@ -36,15 +35,15 @@ class TorchBags(nn.Module):
 
     layout = "tables"
 
-    def __init__(self, sizes: workload.BagSizes, optimizer: str):
+    def __init__(self, sizes, optimizer: str):
         super().__init__()
         self._sizes = sizes
         self.bags = nn.ModuleList(
             nn.EmbeddingBag(sizes.num_rows, sizes.dim, mode="sum", sparse=True)
-            for _ in range(sizes.num_tables)
+            for _ in range(len(sizes.hotness))
         )
         self.tables = [bag.weight for bag in self.bags]
-        self.optimizers = [torch.optim.SGD(self.parameters(), lr=workload.LEARNING_RATE)]
+        self.optimizers = [torch.optim.SGD(self.parameters(), lr=sizes.learning_rate)]
 
     def forward(self, ids: torch.Tensor) -> list[torch.Tensor]:
         by_table = workload.by_table(ids, self._sizes)
@@ -56,7 +55,7 @@ class FbgemmBags(nn.Module):
 
     layout = "concatenated"
 
-    def __init__(self, sizes: workload.BagSizes, optimizer: str):
+    def __init__(self, sizes, optimizer: str):
         from fbgemm_gpu import split_table_batched_embeddings_ops_common as common
         from fbgemm_gpu import split_table_batched_embeddings_ops_training as fbgemm
         from fbgemm_gpu.split_embedding_configs import EmbOptimType
@@ -64,10 +63,10 @@ class FbgemmBags(nn.Module):
         super().__init__()
         device = (common.EmbeddingLocation.HOST, fbgemm.ComputeDevice.CPU)
         self.bags = fbgemm.SplitTableBatchedEmbeddingBagsCodegen(
-            [(sizes.num_rows, sizes.dim, *device)] * sizes.num_tables,
+            [(sizes.num_rows, sizes.dim, *device)] * len(sizes.hotness),
             optimizer=EmbOptimType[f"EXACT_{optimizer.upper()}"],
-            learning_rate=workload.LEARNING_RATE,
-            eps=workload.EPSILON,
+            learning_rate=sizes.learning_rate,
+            eps=sizes.epsilon,
             pooling_mode=common.PoolingMode.SUM,
             bounds_check_mode=common.BoundsCheckMode.NONE,  # as our side, whose loader checks ids
             stochastic_rounding=False,
@@ -87,20 +86,20 @@ class IntelBags(nn.Module):
 
     layout = "tables"
 
-    def __init__(self, sizes: workload.BagSizes, optimizer: str):
+    def __init__(self, sizes, optimizer: str):
         from intel_extension_for_pytorch.nn.modules import merged_embeddingbag as intel
 
         super().__init__()
         self._sizes, self.optimizers = sizes, []
         bags = [
             nn.EmbeddingBag(sizes.num_rows, sizes.dim, mode="sum", include_last_offset=True)
-            for _ in range(sizes.num_tables)
+            for _ in range(len(sizes.hotness))
         ]
         if optimizer == "sgd":
             kind, options = intel.MergedEmbeddingBagWithSGD, {}
         else:
-            kind, options = intel.MergedEmbeddingBagWithAdaGrad, {"eps": workload.EPSILON}
-        self.bags = kind.from_embeddingbag_list(bags, lr=workload.LEARNING_RATE, **options)
+            kind, options = intel.MergedEmbeddingBagWithAdaGrad, {"eps": sizes.epsilon}
+        self.bags = kind.from_embeddingbag_list(bags, lr=sizes.learning_rate, **options)
         self.tables = list(self.bags.weights)
         self.offsets = [torch.arange(sizes.batch_size + 1) * hotness for hotness in sizes.hotness]
 
@@ -109,37 +108,24 @@ class IntelBags(nn.Module):
         return list(self.bags([part.flatten() for part in by_table], self.offsets))
 
 
-LIBRARIES = {
-    "fbgemm": ("fbgemm-gpu-cpu", FbgemmBags),
-    "intel": ("intel-extension-for-pytorch", IntelBags),
-    "torch": ("torch", TorchBags),
-}
+LIBRARIES = {"fbgemm": FbgemmBags, "intel": IntelBags, "torch": TorchBags}
 
 
-def side(folder: Path, threads: int, library: str) -> Started:
-    torch.set_num_threads(threads)
-    stored, sizes = load(folder, workload.BagRows, workload.BagSizes)
-    rows = workload.BagRows(stored.ids.astype("int64"))  # the default of both libraries
-    package, make_model = LIBRARIES[library]
+def start(folder: Path, library: str, optimizer: str, layout: str) -> TorchTraining:
+    rows, sizes = load(folder)
+    rows = rows._replace(ids=rows.ids.astype("int64"))  # the default of both libraries
+    model, dtype = LIBRARIES[library](sizes, optimizer), getattr(torch, sizes.dtype)
+    with torch.no_grad():
+        for t, table in enumerate(model.tables):
+            table.copy_(torch.from_numpy(workload.initial_table(sizes, t)))
+    gradients = workload.output_gradients(sizes, layout)
+    gradients = [torch.from_numpy(x).to(dtype) for x in gradients]
 
-    def start(optimizer: str, layout: str) -> TorchTraining:
-        model = make_model(sizes, optimizer)
-        with torch.no_grad():
-            for t, table in enumerate(model.tables):
-                table.copy_(torch.from_numpy(workload.initial_table(sizes, t)))
-        dtype = getattr(torch, sizes.dtype)
-        gradients = workload.output_gradients(sizes, layout)
-        gradients = [torch.from_numpy(x).to(dtype) for x in gradients]
+    def loss(batch) -> torch.Tensor:
+        outputs = [output.to(dtype) for output in model(batch.ids[0])]
+        if model.layout != layout:
+            concatenates = layout == "concatenated"
+            outputs = [torch.cat(outputs, 1)] if concatenates else outputs[0].split(sizes.dim, 1)
+        return FixedGradient.apply(gradients, *outputs)
 
-        def loss(batch: workload.BagRows) -> torch.Tensor:
-            outputs = [output.to(dtype) for output in model(batch.ids[0])]
-            if model.layout != layout:
-                concatenates = layout == "concatenated"
-                outputs = (
-                    [torch.cat(outputs, 1)] if concatenates else outputs[0].split(sizes.dim, 1)
-                )
-            return FixedGradient.apply(gradients, *outputs)
-
-        return TorchTraining(loss, model.optimizers, rows, batch_size=1)  # of whole batches
-
-    return f"{package} {metadata.version(package)}, torch {torch.__version__}", start
+    return TorchTraining(loss, model.optimizers, rows, batch_size=1)  # of whole batches

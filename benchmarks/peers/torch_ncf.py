@@ -1,4 +1,4 @@
-"""The peer: NeuMF as a practitioner writes it in plain PyTorch. A worker of `ncf_training`.
+"""The peer: NeuMF as a practitioner writes it in plain PyTorch. A side of `ncf_training`.
 
 `nn.Embedding`, `nn.Linear`, ReLU, dropout, binary cross-entropy of logits.
 """
@@ -10,15 +10,19 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.harness.torch_training import adam_side, copy_linears
-from benchmarks.harness.worker import Started
-from benchmarks.ncf_training import workload
+from benchmarks.harness.torch_training import (
+    TorchTraining,
+    adam_optimizers,
+    copy_linears,
+    load_weights,
+)
+from benchmarks.harness.worker import load
 
 
 class NeuMF(nn.Module):
     """He et al., "Neural Collaborative Filtering", 2017, with dropout."""
 
-    def __init__(self, sizes: workload.NCFSizes, sparse: bool, dropout: float):
+    def __init__(self, sizes, sparse: bool, dropout: float):
         super().__init__()
         half = sizes.layers[0] // 2
         self.mf_user = nn.Embedding(sizes.users, sizes.factors, sparse=sparse)
@@ -33,13 +37,14 @@ class NeuMF(nn.Module):
         self.mlp = nn.Sequential(*layers)
         self.final = nn.Linear(sizes.factors + sizes.layers[-1], 1)
 
-    def forward(self, rows: workload.NCFRows) -> torch.Tensor:
+    def forward(self, rows) -> torch.Tensor:
         """The loss of a batch of tensors."""
         gmf = self.mf_user(rows.user) * self.mf_item(rows.item)
         hidden = self.mlp(torch.cat([self.mlp_user(rows.user), self.mlp_item(rows.item)], dim=1))
         logits = self.final(torch.cat([gmf, hidden], dim=1))
         return functional.binary_cross_entropy_with_logits(logits, rows.labels)
 
+    @torch.no_grad()
     def load(self, weights: dict[str, torch.Tensor]) -> None:
         for name in ("mf_user", "mf_item", "mlp_user", "mlp_item"):
             getattr(self, name).weight.copy_(weights[name])
@@ -49,11 +54,10 @@ class NeuMF(nn.Module):
         self.final.bias.copy_(weights["output.bias"])
 
 
-def side(folder: Path, threads: int, tables: str) -> Started:
-    return adam_side(
-        *(folder, threads, tables, workload.NCFRows, workload.NCFSizes, NeuMF),
-        eps=workload.EPSILON,
-        dense_eps=workload.EPSILON,
-        lr=workload.LEARNING_RATE,
-        betas=(workload.BETA1, workload.BETA2),
-    )
+def start(folder: Path, tables: str, dropout: float) -> TorchTraining:
+    rows, sizes = load(folder)
+    model = NeuMF(sizes, tables == "lazy", dropout)
+    model.load(load_weights(folder))
+    options = {"lr": sizes.learning_rate, "betas": sizes.betas}
+    optimizers = adam_optimizers(model, tables, sizes.epsilon, sizes.epsilon, **options)
+    return TorchTraining(model, optimizers, rows, sizes.batch_size)

@@ -1,6 +1,6 @@
 """The peer: SIM, DIEN and DIN as a practitioner writes them in plain PyTorch.
 
-A worker of `sequence_training`. `nn.Embedding`, `nn.Linear`, `nn.PReLU`, `torch.bmm`,
+A side of `sequence_training`. `nn.Embedding`, `nn.Linear`, `nn.PReLU`, `torch.bmm`,
 `torch.topk`, a loop over the steps of the recurrences with one input projection for all of them.
 """
 
@@ -11,10 +11,15 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.harness.torch_training import adam_side, copy_linears
-from benchmarks.harness.worker import Started
-from benchmarks.sequence_training import workload
+from benchmarks.harness.torch_training import (
+    TorchTraining,
+    adam_optimizers,
+    copy_linears,
+    load_weights,
+)
+from benchmarks.harness.worker import load
 
+NUM_HEADS = 4  # of SIM's exact search
 EPSILON = 1e-7  # the recipe's, added to the root of the biased second moment; so in SparseAdam
 # PyTorch's Adam adds it to the corrected root: in the first step, of beta2 = 0.999, this is equal.
 CORRECTED_EPSILON = EPSILON / math.sqrt(1 - 0.999)
@@ -107,10 +112,10 @@ def masked_softmax(scores, mask):
 class TorchSequenceModel(nn.Module):
     """SIM (Pi et al., 2020), DIEN (Zhou et al., 2019) or DIN (Zhou et al., 2018)."""
 
-    def __init__(self, sizes: workload.SequenceSizes, sparse: bool, model_type: str):
+    def __init__(self, sizes, sparse: bool, model_type: str):
         super().__init__()
         self.model_type, self.sizes = model_type, sizes
-        dim, item_dim = sizes.embedding_dim, sizes.item_dim
+        dim, item_dim = sizes.embedding_dim, 2 * sizes.embedding_dim  # item and category
         self.user = nn.Embedding(sizes.users, dim, sparse=sparse)
         self.item = nn.Embedding(sizes.items, dim, sparse=sparse)
         self.category = nn.Embedding(sizes.categories, dim, sparse=sparse)
@@ -119,10 +124,10 @@ class TorchSequenceModel(nn.Module):
             self.of_query = nn.Parameter(torch.empty(item_dim, item_dim))
             self.of_keys = nn.Parameter(torch.empty(item_dim, item_dim))
             self.stage_one = TorchClassifier(width, sizes.stage_one_mlp_dims)
-            heads = sizes.num_heads * -(-item_dim // sizes.num_heads)
+            heads = NUM_HEADS * -(-item_dim // NUM_HEADS)
             self.heads_query = nn.Parameter(torch.empty(item_dim, heads))
             self.heads_keys = nn.Parameter(torch.empty(item_dim, heads))
-            width += sizes.num_heads * item_dim
+            width += NUM_HEADS * item_dim
         if model_type in ("sim", "dien"):
             self.evolution = TorchInterestEvolution(item_dim, sizes.aux_mlp_dims)
         self.stage_two = TorchClassifier(width, sizes.stage_two_mlp_dims)
@@ -131,7 +136,7 @@ class TorchSequenceModel(nn.Module):
         """[batch, n] each -> [batch, n, item_dim]."""
         return torch.cat([self.item(items), self.category(categories)], dim=2)
 
-    def forward(self, rows: workload.SequenceRows):
+    def forward(self, rows):
         """The total loss of a batch of tensors."""
         user = self.user(rows.user).squeeze(1)
         target = self.vectors(rows.target_item, rows.target_category).squeeze(1)
@@ -166,7 +171,7 @@ class TorchSequenceModel(nn.Module):
 
     def attend(self, target, keys, mask):
         """SIM's exact search: the target asks the selected keys with several heads."""
-        heads, dim = self.sizes.num_heads, keys.shape[2]
+        heads, dim = NUM_HEADS, keys.shape[2]
         width = self.heads_query.shape[1] // heads
         query = (target @ self.heads_query).view(-1, heads, width)
         kernel = self.heads_keys.view(dim, heads, width)
@@ -175,6 +180,7 @@ class TorchSequenceModel(nn.Module):
         weights = masked_softmax(scores, mask.unsqueeze(1))
         return torch.bmm(weights, keys).flatten(1)
 
+    @torch.no_grad()
     def load(self, weights: dict[str, torch.Tensor]) -> None:
         for name in ("user", "item", "category"):
             getattr(self, name).weight.copy_(weights[name])
@@ -192,11 +198,10 @@ def cross_entropy(logits, labels):
     return functional.binary_cross_entropy_with_logits(logits, labels.squeeze(1))
 
 
-def side(folder: Path, threads: int, tables: str) -> Started:
-    kinds = workload.SequenceRows, workload.SequenceSizes
-    return adam_side(
-        *(folder, threads, tables, *kinds, TorchSequenceModel),
-        eps=EPSILON,
-        dense_eps=CORRECTED_EPSILON,
-        lr=workload.LEARNING_RATE,
-    )
+def start(folder: Path, tables: str, model_type: str) -> TorchTraining:
+    rows, sizes = load(folder)
+    model = TorchSequenceModel(sizes, tables == "lazy", model_type)
+    model.load(load_weights(folder))
+    epsilons = (EPSILON, CORRECTED_EPSILON)
+    optimizers = adam_optimizers(model, tables, *epsilons, lr=sizes.learning_rate)
+    return TorchTraining(model, optimizers, rows, sizes.batch_size)
