@@ -27,9 +27,9 @@ def import_tensorflow() -> None:
     level, also if these kernels are wanted.
 
     The garbage collector is off during the import, and then leaves the objects of its modules alone
-    (`gc.freeze`): both save time. The freeze holds for all objects of the process: garbage of a
-    notebook is collected before, and what the notebook still uses then and drops later in
-    reference cycles is never collected.
+    (`gc.freeze`): both save time (benchmarks/results/start_up_epyc_202611.md). The freeze holds for
+    all objects of the process: garbage of a notebook is collected before, and what the notebook
+    still uses then and drops later in reference cycles is never collected.
     """
     if "tensorflow" in sys.modules:
         return
