@@ -127,9 +127,9 @@ class StageText:
             stored = enumerate(stored_columns(chunk, self.names))
             columns = ", ".join(f"{identifier(column)} AS c{i}" for i, column in stored)
             rows = connection.sql(f"SELECT {columns} FROM rows")
-            parts = write_parts(self.folder, rows.to_arrow_reader(_BATCH_ROWS))
+            parts = tuple(write_parts(self.folder, rows.to_arrow_reader(_BATCH_ROWS)))
         bad = bad._replace(first=tuple(line._replace(file=file) for line in bad.first))
-        return FileSplit(file, start, tuple(parts), num_lines, bad, is_open)
+        return FileSplit(file, start, parts, num_lines, bad, is_open)
 
 
 @dataclass(frozen=True)

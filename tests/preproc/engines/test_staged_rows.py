@@ -1,11 +1,10 @@
 """Tasks of Spark, run here on lines as Spark divides them."""
 
-import re
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from preproc.engines.spark import staged_rows
 from preproc.engines.spark.staged_rows import StageResult, StageRows, StageText, split_from_json
 from preproc.engines.spark.tasks import RunToken, record_batch
 from preproc.sources.column_chunk import SourceChunk
@@ -30,8 +29,7 @@ def folder(tmp_path):
 def lines_of(content):
     """Returns lines as Spark reads them."""
     text = content.decode("utf-8-sig", "surrogateescape")
-    lines = re.split("\r\n|\r|\n", text)
-    values = [line.encode("utf-8", "surrogateescape") for line in lines]
+    values = [line.encode("utf-8", "surrogateescape") for line in text.split("\n")]
     return values[:-1] if not values[-1] else values
 
 
@@ -100,6 +98,15 @@ def test_json(name, tmp_path, folder, token):
     else:
         assert rows_of(folder, splits) == [("1",)]
         assert splits[0].bad.first[0].line == text_cases.BAD_JSON[name][1]
+
+
+def test_spilled_rows(tmp_path, folder, token, monkeypatch):
+    """DuckDB stores rows on the disk, where they stay until all parts are written."""
+    monkeypatch.setattr(staged_rows, "_DUCKDB_BYTES", 80 << 20)
+    path = write(tmp_path, "t.csv", b"a\n")
+    lines = [b"a", *(b"%0800d" % i for i in range(100_000))]
+    splits = splits_of(csv_task(path, folder, token)([batch(str(path), 0, lines)]))
+    assert [int(a) for (a,) in rows_of(folder, splits)] == list(range(100_000))
 
 
 def test_splits(tmp_path, folder, token):
