@@ -147,7 +147,7 @@ def _stage_text(
     stored = stored_columns(chunk, names)
     check_names([*stored, *chunk.partitions], chunk.files[0])
     task = StageText(chunk, tuple(names), folder, token)
-    splits = collect_splits(_lines(session, others), task) if others else []
+    splits = collect_splits(_lines(session, chunk, others), task) if others else []
     splits = _close_fields(session, task, splits)
     if whole:
         work = functools.partial(task.whole_files, whole)
@@ -169,7 +169,7 @@ def _close_fields(
         for part in split.parts if split.file in again else ():
             (task.folder / part.name).unlink()
     with _undivided_files(session):
-        frame = _lines(session, [task.chunk.files[number] for number in sorted(again)])
+        frame = _lines(session, task.chunk, [task.chunk.files[n] for n in sorted(again)])
         whole = collect_splits(frame, task)
     return [split for split in splits if split.file not in again] + whole
 
@@ -178,7 +178,7 @@ def _json_keys(session: SparkSession, chunk: SourceChunk) -> list[str]:
     """Returns the keys of the objects in JSON lines, in the order in which they appear."""
     if file := next((file for file in chunk.files if file.endswith(".zst")), None):
         raise ValueError(f"{file}: expected --engine duckdb for JSON lines in .zst files, or gzip")
-    lines = _lines(session, chunk.files).select(
+    lines = _lines(session, chunk, chunk.files).select(
         F.struct(*_PLACE_NAMES, F.monotonically_increasing_id().alias("row")).alias("place"),
         F.expr("json_object_keys(value)").alias("keys"),
     )
@@ -217,8 +217,10 @@ def _stage_parquet(
     return StructType([StructField(*field) for field in zip(stored, types, strict=True)]), splits
 
 
-def _lines(session: SparkSession, files: Sequence[str]) -> DataFrame:
+def _lines(session: SparkSession, chunk: SourceChunk, files: Sequence[str]) -> DataFrame:
     reader = session.read.option("recursiveFileLookup", "true")
+    if chunk.type == CSV:  # other line ends stay, because they may be part of a field
+        reader = reader.option("lineSep", "\n")
     frame = reader.text([spark_path(file) for file in files])
     return frame.select(*_places(), F.col("value"))
 

@@ -64,11 +64,11 @@ def test_divided_files(tmp_path, spark):
 
 
 def test_line_breaks_across_splits(tmp_path, spark):
-    lines = [f'"{i}\n{"x" * 1000}",{i}\n' for i in range(1000)]
+    lines = [f'"{i}\r\n{"x" * 1000}",{i}\n' for i in range(1000)]
     path = write(tmp_path, "t.csv", ("a,b\n" + "".join(lines)).encode())
     result = spark.fetch(spark.read([find_table(path)]))
     assert result["b"].to_pylist() == [str(i) for i in range(1000)]
-    assert set(result["a"].to_pylist()) == {f"{i}\n{'x' * 1000}" for i in range(1000)}
+    assert set(result["a"].to_pylist()) == {f"{i}\r\n{'x' * 1000}" for i in range(1000)}
 
 
 def test_bad_lines(tmp_path, spark, capsys):

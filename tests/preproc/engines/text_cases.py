@@ -9,6 +9,7 @@ CSV = {
     "mixed_line_ends": (b'a,b\n1,2\r\n3,"4"\n5,6\r\n', [("1", "2"), ("3", "4"), ("5", "6")]),
     "no_last_line_end": (b"a,b\n1,2", [("1", "2")]),
     "line_break_in_field": (b'a,b\n"x\ny",2\n3,4\n', [("x\ny", "2"), ("3", "4")]),
+    "other_line_end_in_field": (b'a,b\n"x\r\ny\rz",2\n3,4\n', [("x\r\ny\rz", "2"), ("3", "4")]),
     "delimiter_in_field": (b'a,b\n"1,5",2\n', [("1,5", "2")]),
     "doubled_quotes": (b'a,b\n"x ""y"" z",2\n', [('x "y" z', "2")]),
     "quote_inside": (b'a,b\nx"y,2\n', [('x"y', "2")]),
