@@ -59,10 +59,11 @@ def without_missing(text: ir.StringValue, missing: tuple[str, ...]) -> ir.String
 
 
 def number(column: ir.Value, missing: tuple[str, ...]) -> ir.FloatingValue:
-    """Returns each value as float64; null for missing values and other texts."""
+    """Returns each value as float64, 0 for -0; null for missing values and other texts."""
+    # Of -0 and 0, DuckDB keeps either in a group, Spark 0.
     if not column.type().is_string():
-        return _present(column.cast("float64"))
-    result = _present(column.try_cast("float64"))  # which trims, and is null for other texts
+        return _present(column.cast("float64")) + 0.0
+    result = _present(column.try_cast("float64")) + 0.0  # which trims; null for other texts
     spelled = [spelling for spelling in missing if re.match(NUMBER, spelling)]
     if not spelled:
         return result

@@ -55,6 +55,11 @@ def test_moments_without_values(duckdb, read):
     assert wide == Moments(2, 0.0, pytest.approx(1e200), -1e200, 1e200)
 
 
+def test_negative_zero(duckdb, read):
+    for rows in (column(["-0.0", "-0"]), {"x": [-0.0, -0.0]}):
+        assert str(quantiles(duckdb, numbers(duckdb, read(rows)), 1)) == "[0.0, 0.0]"
+
+
 @pytest.mark.parametrize("num_steps", [1, 64, 999])
 @pytest.mark.parametrize(
     "values",
