@@ -69,10 +69,18 @@ def test_integer_tables(name, tmp_path, monkeypatch):
     assert contents(tmp_path / f"by_{name}") == contents(tmp_path / "by_duckdb")
 
 
-def test_whole_data_set(name, tmp_path):
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        ReviewSizes(3000, 400, 200, 12),
+        pytest.param(ReviewSizes(1_000_000, 60_000), marks=pytest.mark.long),
+    ],
+    ids=["3000", "million"],
+)
+def test_whole_data_set(name, sizes, tmp_path):
     """DuckDB's files, of generated and of odd and huge texts; a bad line is named or left out."""
     raw = tmp_path / "raw"
-    generate(raw, ReviewSizes(3000, 400, 200, 12), 3, literal=True, compress=False)
+    generate(raw, sizes, 3, literal=True, compress=False)
     texts = [*ODD, "x" * 50_000, "漢" * 5_000]
     lines = []
     for i in range(1_000):
@@ -82,9 +90,11 @@ def test_whole_data_set(name, tmp_path):
     with open(raw / "reviews_Books.json", "a", encoding="utf-8") as file:
         file.write("\n".join([*lines, '{"reviewerID": "u", "asin": "", "unixReviewTime": 7}\n']))
     settings = {"validation_event": True, "seed": 11, "max_history": 30, "missing_values": ("",)}
-    with pytest.raises(ValueError, match=r"reviews_Books.json, row 4001 .*: no asin"):
+    bad = f"row {sizes.reviews + 1001} .*: no asin"
+    with pytest.raises(ValueError, match=f"reviews_Books.json, {bad}"):
         prepare(options(raw, name, **settings, output_path=tmp_path / "out"))
-    with pytest.raises(ValueError, match=r"row 3004 .*: no reviewerID \('nan' is a spelling"):
+    nan = rf"row {sizes.reviews + 4} .*: no reviewerID \('nan' is a spelling"
+    with pytest.raises(ValueError, match=nan):
         prepare(options(raw, name, output_path=tmp_path / "out"))
     for engine in {"duckdb", name}:
         output = {"output_path": tmp_path / f"by_{engine}", "on_bad_line": "skip"}

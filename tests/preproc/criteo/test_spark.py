@@ -20,6 +20,7 @@ from preproc.criteo.engines import open_engine, parts
 from preproc.criteo.engines.engine_interface import CategoricalColumn, DayFile
 from preproc.criteo.engines.spark import spark_engine as spark_engine
 from preproc.criteo.engines.spark.spark_engine import SparkEngine
+from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import SplitLayout
 from preproc.criteo.output.data_set import categorical_files, numerical_files
@@ -29,6 +30,7 @@ from preproc.criteo.prepare import prepare
 from preproc.engines.spark import session as sessions
 from preproc.engines.spark.tasks import RunToken
 from tests.preproc import shared_spark
+from tests.preproc.contents import contents
 from tests.preproc.criteo import criteo_reference as reference
 from tests.preproc.criteo.test_criteo_lines import GOOD, MALFORMED
 
@@ -197,6 +199,17 @@ def test_encoder(one_spark, log, tmp_path):
     encoded = reference.encode_raw(tmp_path / "spark", [raw / "day_0", raw / "day_1"])
     assert encoded == reference.in_log_order(tmp_path / "spark")
     assert spec.metadata == prepare(CriteoOptions(output=tmp_path / "duckdb", **common)).metadata
+
+
+@pytest.mark.long
+def test_a_million_rows(one_spark, tmp_path):
+    for day in range(3):
+        generate_day(tmp_path / f"raw/day_{day}", 340_000, day)
+    common = {"input": tmp_path / "raw", "bin_numericals": True, "threads": 2}
+    for engine, limit in (("duckdb", 1 << 30), ("spark", 3 << 30)):
+        output = {"output": tmp_path / engine, "memory_limit_bytes": limit}
+        prepare(CriteoOptions(engine=engine, **common, **output))
+    assert contents(tmp_path / "spark") == contents(tmp_path / "duckdb")
 
 
 def test_vocabulary_of_the_first_rows(engine, log, tmp_path):

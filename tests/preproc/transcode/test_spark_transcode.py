@@ -17,10 +17,10 @@ from tests.spark_cluster import spark_cluster
 pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/python")
 pytestmark = pytest.mark.engines("pyspark")
 SPARK = ("--engine=spark", "--master=local[2]")
-ROWS = 3000
+MILLION = pytest.param(1_000_000, marks=pytest.mark.long)
 
 
-def orders(path, rows=ROWS, scale=1):
+def orders(path, rows=3000, scale=1):
     draw = random.Random(0)
     lines = ['"city","tags",price,age,user_id,code,"day",bought']
     for i in range(rows):
@@ -52,9 +52,10 @@ def equal_report(path, folder, capsys, *flags):
     return reports[0]
 
 
-def test_equal_data_sets(one_spark, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(continuous, "SAMPLE_ROWS", 1000)
-    path = orders(tmp_path / "orders.csv")
+@pytest.mark.parametrize("rows", [3000, MILLION])
+def test_equal_data_sets(one_spark, rows, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(continuous, "SAMPLE_ROWS", min(rows // 3, continuous.SAMPLE_ROWS))
+    path = orders(tmp_path / "orders.csv", rows)
     flags = ("--label=bought", "--split_by_time=day", "--transform=age=quantile")
     flags += ("--missing_indicator", "--hash_buckets=code=5", "--frequency_threshold=3")
     assert "numbers, most different" in equal_report(path, tmp_path, capsys, *flags)
