@@ -113,7 +113,7 @@ class CriteoOptions(MachineOptions):
     )
     on_bad_line: str = flag(
         "error",
-        "malformed lines: stop at the first file that has one, or leave them out and count them",
+        "malformed lines: stop at the first file that has one, or leave out at most 1 % of a file",
         choices=("error", "skip"),
     )
     strict: bool = flag(False, STRICT_HELP)

@@ -34,6 +34,7 @@ from preproc.criteo.output.output_order import OutputOrder, output_order
 from preproc.criteo.output.splits import Split, split_by_day, split_by_fraction
 from preproc.criteo.raw_lines import explain, has_labels, read_line
 from preproc.encoding.encoder_folder import complete, vocabulary_file
+from preproc.engines.bad_lines import BadLine, BadLines, check_bad_lines
 from runtime.files.outputs import DATA_SET, check_folder
 from runtime.files.staging import Staging, stage_key
 
@@ -158,19 +159,18 @@ class _Stages:
                     lambda day: f"{day['rows']:,} rows, {day['bad_lines']:,} malformed lines",
                 )
             )
-            if counts[-1]["bad_lines"] and self.options.on_bad_line == "error":
-                number, count = counts[-1]["first_bad_line"], counts[-1]["bad_lines"]
-                raise ValueError(
-                    f"{count:,} malformed line{'s' * (count > 1)}, the first: {file.path}, line "
-                    f"{number}: {explain(read_line(file.path, number), self.with_labels)}. Fix the "
-                    "file, or leave such lines out with --on_bad_line skip"
-                )
+            count = counts[-1]
+            if line := count["first_bad_line"]:
+                rule = explain(read_line(file.path, line), self.with_labels)
+                bad = BadLines(count["bad_lines"], (BadLine(0, line, line, str(rule)),))
+                names = [str(file.path)]
+                check_bad_lines(bad, count["rows"], names, self.options.on_bad_line)
         rows = [count["rows"] for count in counts]
         bad_lines = sum(count["bad_lines"] for count in counts)
         if not sum(rows):
             raise ValueError(
-                f"--input {self.options.input} holds no rows: expected at least one, got "
-                f"{bad_lines:,} malformed lines, which --on_bad_line skip leaves out"
+                f"--input {self.options.input} holds no rows: expected at least one line that is "
+                "not blank"
             )
         starts = accumulate(rows[:-1], initial=0)
         days = tuple(DayFile(*day) for day in zip(paths, rows, starts, strict=True))

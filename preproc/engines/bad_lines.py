@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from preproc.sources.contents import cut_file
 
-FAIL = "fail"  # of --on_bad_line, the other value is "skip"
+SKIP = "skip"  # of --on_bad_line; with another value, a bad line is an error
 _MOST_SKIPPED = 0.01  # share of the lines
 _BLOCK_BYTES = 1 << 22
 MOST_LISTED = 1000
@@ -51,7 +51,7 @@ def check_bad_lines(bad: BadLines, num_rows: int, files: Sequence[str], on_bad_l
         return
     count, first = bad.count, bad.first[0]
     message = f"{files[first.file]}, line {first.line}: {first.rule}"
-    if on_bad_line == FAIL:
+    if on_bad_line != SKIP:
         raise ValueError(
             f"{message}; or leave such lines out, at most {_MOST_SKIPPED:.0%} of all, with "
             "--on_bad_line skip"

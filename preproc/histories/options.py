@@ -162,11 +162,6 @@ class HistoryOptions(MachineOptions):
         choices=("duckdb", "spark", "nvtabular"),
     )
 
-    @property
-    def bad_lines(self) -> str:
-        """`on_bad_line` of `Engine.read`."""
-        return "skip" if self.on_bad_line == "skip" else "fail"
-
     def __post_init__(self):
         super().__post_init__()
         names = ("user_column", "item_column", "time_column")

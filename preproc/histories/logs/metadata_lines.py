@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from preproc.arguments import spelled_missing
 from preproc.encoding.arrow_columns import MISSING_VALUES
+from preproc.engines.bad_lines import SKIP, BadLine, BadLines, check_bad_lines
 from preproc.raw_files import gzip_errors, open_unpacked
 
 ITEM = "asin"
@@ -38,7 +39,7 @@ def stage_metadata(
     """Writes the good lines of a plain or gzip file to a Parquet file (item, item_0: the category).
 
     Args:
-        on_bad_line: "error" or "skip".
+        on_bad_line: see `check_bad_lines`.
         category_list: the list of names that has the category, "last" or "first".
         missing: spellings of missing values: of the category, and not allowed as an item.
         item: key of the item.
@@ -47,9 +48,9 @@ def stage_metadata(
         the number of bad lines, and whether an item has a category; empty lines mean nothing.
 
     Raises:
-        ValueError: a bad line, with `on_bad_line` "error"; or damaged gzip data.
+        ValueError: see `check_bad_lines`; or damaged gzip data.
     """
-    num_bad, has_category, rows = 0, False, []
+    bad, num_rows, has_category, rows = list[BadLine](), 0, False, []
     with (
         pq.ParquetWriter(target, SCHEMA) as writer,
         gzip_errors(file),
@@ -59,19 +60,18 @@ def stage_metadata(
             try:
                 if text := _line_text(line, number):
                     rows.append(parse(text, category_list, item, missing))
+                    num_rows += 1
                     has_category |= rows[-1][1] is not None
             except ValueError as error:
-                if on_bad_line == "error":
-                    raise ValueError(
-                        f"{file}, line {number}: {error}. Fix the file, or leave such lines out "
-                        "with --on_bad_line skip"
-                    ) from error
-                num_bad += 1
+                bad.append(BadLine(0, number, number, str(error)))
+                if on_bad_line != SKIP:
+                    break
             if len(rows) == _BATCH_ROWS:
                 writer.write_table(_table(rows))
                 rows.clear()
         writer.write_table(_table(rows))
-    return num_bad, has_category
+    check_bad_lines(BadLines(len(bad), tuple(bad[:1])), num_rows, [str(file)], on_bad_line)
+    return len(bad), has_category
 
 
 def _table(rows: list[tuple[str, str | None]]) -> pa.Table:

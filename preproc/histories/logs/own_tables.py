@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ibis.expr import types as ir
 
-from preproc.engines.bad_lines import FAIL
+from preproc.engines.bad_lines import SKIP
 from preproc.engines.engine import ROW, Engine, count_rows
 from preproc.events.raw_table import RATING, TIME, RawTable, above_rating, key_value, read_raw
 from preproc.histories.logs.event_log import SKIP_HELP, EventLog, FeatureTable
@@ -84,7 +84,7 @@ def _read(
         for file in part_files(path, options.input_format)
     ]
     return read_raw(
-        engine, chunks, names, _FLAGS, options.bad_lines, missing=options.missing_values
+        engine, chunks, names, _FLAGS, options.on_bad_line, missing=options.missing_values
     )
 
 
@@ -96,7 +96,7 @@ def _inspect(
     for name, table in raw.items():
         faults[name] = table.required(*_KEYS, TIME)
         num_bad_rows, integers[name] = table.inspect(faults[name])
-        if num_bad_rows and options.bad_lines == FAIL:
+        if num_bad_rows and options.on_bad_line != SKIP:
             raise table.bad_row(faults[name], SKIP_HELP)
         num_bad += num_bad_rows + table.num_skipped
     for key in _KEYS:  # of one type wherever they are

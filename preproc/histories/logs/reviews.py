@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from preproc.engines.bad_lines import FAIL
+from preproc.engines.bad_lines import SKIP
 from preproc.engines.engine import ROW, Engine, count_rows
 from preproc.events.raw_table import RATING, above_rating, is_whole, read_raw
 from preproc.histories.logs.event_log import SKIP_HELP, EventLog, FeatureTable
@@ -43,10 +43,10 @@ def read_reviews(options: HistoryOptions, engine: Engine, scratch: Path) -> Even
     paths = tuple(str(path.absolute()) for path in files)
     chunk = SourceChunk("json", paths, columns=tuple(names.values()))
     missing = options.missing_values
-    reviews = read_raw(engine, [chunk], names, on_bad_line=options.bad_lines, missing=missing)
+    reviews = read_raw(engine, [chunk], names, on_bad_line=options.on_bad_line, missing=missing)
     faults = reviews.required("user", "item") | {"time": ~is_whole(reviews.rows.time)}
     num_bad, _ = reviews.inspect(faults)
-    if num_bad and options.bad_lines == FAIL:
+    if num_bad and options.on_bad_line != SKIP:
         raise reviews.bad_row(faults, SKIP_HELP)
     num_bad += reviews.num_skipped
     good = reviews.without(faults)

@@ -104,25 +104,30 @@ def test_metadata_files(tmp_path, monkeypatch, packed):
     monkeypatch.setattr(metadata_lines, "_BATCH_ROWS", 2)
     lines = [b"\xef\xbb\xbf" + next(iter(METADATA)).encode(), b"", *map(str.encode, METADATA)]
     lines += [next(iter(LITERALS)).encode() + b"\r", b"[]", b"\xff"]
-    text = b"\n".join(lines)
+    good = [b'{"asin": "G"}'] * 200
+    text = b"\n".join(lines + good)
     file, target = tmp_path / "meta", tmp_path / "meta.parquet"
     file.write_bytes(gzip.compress(text) if packed else text)
     assert stage_metadata(file, target, "skip") == (2, True)
     rows = [tuple(row.values()) for row in pq.read_table(target).to_pylist()]
     values = list(METADATA.values())
-    assert rows == [values[0], *values, ("B1", "Children's")]
+    assert rows == [values[0], *values, ("B1", "Children's"), *[("G", None)] * len(good)]
     with pytest.raises(ValueError, match=rf"meta, line {len(lines) - 1}: .*skip"):
         stage_metadata(file, target, "error")
     file.write_bytes(lines[-1])
     with pytest.raises(ValueError, match="line 1: .* 0xff"):
         stage_metadata(file, target, "error")
-    file.write_bytes(b'{"asin": "B1", "categories": [["NULL"]]}\n{"asin": "-"}')
+    missing = b'{"asin": "-"}'
+    file.write_bytes(b"\n".join([b'{"asin": "B1", "categories": [["NULL"]]}', missing, *good]))
     with pytest.raises(ValueError, match=r"line 2: no asin \('-' is a spelling"):
         stage_metadata(file, target, "error")
     assert stage_metadata(file, target, "skip", missing=("", "-")) == (1, True)
-    assert pq.read_table(target).to_pylist() == [{"item": "B1", "item_0": "NULL"}]
+    assert pq.read_table(target).to_pylist()[0] == {"item": "B1", "item_0": "NULL"}
     assert stage_metadata(file, target, "skip") == (1, False)
-    assert pq.read_table(target).to_pylist() == [{"item": "B1", "item_0": None}]
+    assert pq.read_table(target).to_pylist()[0] == {"item": "B1", "item_0": None}
+    file.write_bytes(b"\n".join([*good[:98], missing]))
+    with pytest.raises(ValueError, match=r"at most 1% bad lines, got 1 of 99 .*line 99: no asin"):
+        stage_metadata(file, target, "skip")
     file.write_bytes(b"")
     assert stage_metadata(file, target, "error") == (0, False)
     assert pq.read_metadata(target).num_rows == 0

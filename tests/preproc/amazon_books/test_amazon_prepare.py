@@ -140,7 +140,7 @@ def test_bad_lines(tmp_path):
     with open(raw / "reviews_B.json", "a") as file:
         file.write('{"reviewerID": "a"}\n')
     with open(raw / "meta_B.json", "a") as file:
-        file.write("broken\n")
+        file.write("broken\n" + '{"asin": "x", "categories": [["c"]]}\n' * 99)
     flags = ["--amazon_dataset_path", raw, "--min_events", 2]
     with pytest.raises(ValueError, match="reviews_B.json, row 4 .*: no asin"):
         run(tmp_path / "out", *flags)

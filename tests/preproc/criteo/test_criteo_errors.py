@@ -121,18 +121,22 @@ def test_too_few_rows_by_day(rows, name):
 
 def test_bad_lines(raw, tmp_path):
     """The message names the first bad file; `skip` uses finished stages and drops bad lines."""
-    (raw / "day_1").write_text(f"{GOOD}\n{GOOD}\nrubbish\n{GOOD}\n2{GOOD[1:]}\n")
-    with pytest.raises(ValueError, match="^2 .*day_1, line 3: .* --on_bad_line skip"):
+    lines = [GOOD, GOOD, "rubbish", GOOD, f"2{GOOD[1:]}", *[GOOD] * 197]
+    (raw / "day_1").write_text("\n".join(lines))
+    with pytest.raises(ValueError, match="day_1, line 3: .* --on_bad_line skip"):
         run(raw, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     spec = run(raw, tmp_path / "out", on_bad_line="skip", frequency_threshold=0)
     assert spec.metadata["bad_lines"] == 2
-    assert spec.metadata["rows"] == {"train": 4, "test": 1, "validation": 2}
+    assert spec.metadata["rows"] == {"train": 4, "test": 100, "validation": 100}
     expected = reference.prepare([raw / "day_0", raw / "day_1"], 0)
     assert reference.files_of(tmp_path / "out") == expected
+    (raw / "day_1").write_text("\n".join(lines[:199]))
+    with pytest.raises(ValueError, match=r"at most 1% bad lines, got 2 of 199 lines .* line 3"):
+        run(raw, tmp_path / "other", on_bad_line="skip")
 
 
-@pytest.mark.parametrize("content", ["", "\n\n", "rubbish\n"])
+@pytest.mark.parametrize("content", ["", "\n\n"])
 def test_input_without_rows(raw, tmp_path, content):
     for path in raw.iterdir():
         path.write_text(content)
