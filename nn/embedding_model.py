@@ -13,7 +13,7 @@ from distributed_embeddings.planner import Plan
 
 from nn.layers.dropout import DropoutPlace, first_sample
 from nn.optim.optimizers import Optimizer, create_optimizers
-from runtime.checkpoint import VariableWeight, Weight
+from runtime.checkpoint.weight import VariableWeight, Weight
 
 
 class EmbeddingModel(keras.Model):

@@ -32,7 +32,7 @@ ALLOWED = {
     | {"deployment.model.trained_model", "training.checkpoints"},
     "training": RECIPES - {"recipes", "training"} | {"recipes.recipe"},
     "config": set(),
-    "nn": {EMBEDDINGS, "runtime.checkpoint"},
+    "nn": {EMBEDDINGS, "runtime.checkpoint.weight"},
     "nn/layers": {"distributed_embeddings.seeds", "distributed_embeddings.keras"},
     "nn/optim": {EMBEDDINGS},
     "distributed-embeddings": {EMBEDDINGS},

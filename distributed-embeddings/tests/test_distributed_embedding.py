@@ -6,11 +6,11 @@ import tensorflow as tf
 from distributed_embeddings.box import Box
 from distributed_embeddings.collectives import World
 from distributed_embeddings.exchange.gradients import sum_duplicates
-from distributed_embeddings.exchange.row_means import RowMeans
 from distributed_embeddings.keras import keras
 from distributed_embeddings.layers.embedding import Embedding
 from distributed_embeddings.layers.weights import TableUniform, TableWeight
 from distributed_embeddings.merlin.distributed_embedding import DistributedEmbedding
+from distributed_embeddings.optimizers.row_means import RowMeans
 from distributed_embeddings.planner import Table
 from embedding_testing.fake_world import run_threads
 from embedding_testing.plans import plan_of

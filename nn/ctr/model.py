@@ -16,7 +16,7 @@ from nn.layers.dropout import DropoutPlace
 from nn.layers.fully_connected import MLP
 from nn.layers.interaction import DotInteraction
 from nn.layers.piecewise_linear import PiecewiseLinear
-from runtime.checkpoint import VariableWeight, Weight
+from runtime.checkpoint.weight import VariableWeight, Weight
 
 
 class CTRModel(StatefulDropoutModel):

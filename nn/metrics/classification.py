@@ -113,7 +113,7 @@ class _Metrics:
             auc=auc,
             log_loss=log_loss,
             normalized_entropy=log_loss / entropy,
-            pr_auc=self._average_precision(positives) if positives else math.nan,
+            pr_auc=self._average_precision() if positives else math.nan,
             calibration=probability_sum / positives if positives else math.nan,
             auc_error_bound=bound,
             num_rows=num_rows,
@@ -295,7 +295,7 @@ class ExactMetrics(_Metrics):
         largest = int(np.argmax(rows))
         return EqualScores(float(candidates[largest]), int(rows[largest]))
 
-    def _average_precision(self, positives):
+    def _average_precision(self):
         gathered = self._gather(self._sorted(1), "metrics.positives")
         thresholds, ties = np.unique(gathered, return_counts=True)
         negatives = self._sorted(0)
@@ -359,7 +359,7 @@ class BinnedMetrics(_Metrics):
         negatives_below = np.cumsum(negatives) - negatives
         return float(positives @ negatives_below / pairs) + ties / 2, ties / 2
 
-    def _average_precision(self, positives):
+    def _average_precision(self):
         falling = self._over_ranks(self._histogram, "metrics.bins")[:, ::-1]
         return _average_precision(falling[1], np.cumsum(falling[0]))
 

@@ -35,7 +35,7 @@ class Optimizer(tf.Module):
             gradient.
         scalars: state that all variables share, by name.
         row_means: means over whole rows where columns of one table are stored by several ranks,
-            `distributed_embeddings.exchange.row_means.RowMeans`; None: no table is cut.
+            `distributed_embeddings.optimizers.row_means.RowMeans`; None: no table is cut.
     """
 
     kind: str

@@ -11,7 +11,6 @@ from distributed_embeddings.exchange.batch_lookup import BatchLookup
 from distributed_embeddings.exchange.group_variable import GroupVariable
 from distributed_embeddings.exchange.ids import Ids, Signature, read_ids
 from distributed_embeddings.exchange.row_exchange import RowExchange
-from distributed_embeddings.exchange.row_means import RowMeans
 from distributed_embeddings.exchange.row_wise import RowWise
 from distributed_embeddings.keras import keras
 from distributed_embeddings.layers.custom_layer import build_custom_layer
@@ -32,6 +31,7 @@ from distributed_embeddings.layers.weights import copy, fill
 from distributed_embeddings.layers.whole_tables import WholeTables
 from distributed_embeddings.ops.embedding_bag import filled
 from distributed_embeddings.optimizers.fused_steps import TableMark, mark_table
+from distributed_embeddings.optimizers.row_means import RowMeans
 from distributed_embeddings.planner import DATA_PARALLEL, HOST, ROW_SLICED, Plan
 
 
