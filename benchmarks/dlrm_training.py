@@ -23,8 +23,7 @@ from training import device_setup
 
 OURS = Side("ours (TensorFlow)", "dlrm_training")
 PEER = Side("PyTorch", "peers.torch_dlrm")
-LOSS_TOLERANCE = {"float32": 1e-3, "bfloat16": 2e-2}
-TARGET_RATIO = {"float32": 1.5}  # bfloat16 is for information
+TARGET_RATIO = 1.5
 ID_ALPHA = 1.1  # ids follow P(id=k) ~ (k+1)^-alpha
 # 26 tables with 400,000 rows in all, as skewed as the columns of real click logs.
 TABLE_ROWS = (140_000, 90_000, 60_000, 40_000, 25_000, 15_000, 10_000, 6_000, 4_000, 3_000, 2_000)
@@ -68,7 +67,7 @@ def make_rows(sizes: SimpleNamespace, folder: Path) -> dict[str, np.ndarray]:
     }
 
 
-def start(folder: Path, interaction: str = "dot", **flags) -> RecipeTraining:
+def start(folder: Path, precision: str, interaction: str = "dot") -> RecipeTraining:
     """Our side: the recipe `dlrm.py` with its loader, and its flags but those that follow.
 
     The samples come from split binaries, as in any training; they are in the page cache.
@@ -92,7 +91,7 @@ def start(folder: Path, interaction: str = "dot", **flags) -> RecipeTraining:
         cpu=True,
         intra_op_parallelism=threads,
         inter_op_parallelism=threads,
-        **flags,
+        amp=precision == "bfloat16",
     )
     place = device_setup.set_up(config.device)
     spec = FeatureSpec.from_yaml(f"{config.data.dataset_path}/feature_spec.yaml")
@@ -105,17 +104,7 @@ def start(folder: Path, interaction: str = "dot", **flags) -> RecipeTraining:
 
 def cases_of(sides: Sequence[Side], args: TrainingOptions) -> list[Case]:
     sizes = SimpleNamespace(**SIZES | (QUICK if args.quick else {}))
-    return [
-        Case(
-            precision,
-            sides,
-            sizes,
-            {"amp": precision == "bfloat16"},
-            tolerance,
-            TARGET_RATIO.get(precision),
-        )
-        for precision, tolerance in LOSS_TOLERANCE.items()
-    ]
+    return training.precisions(sides, sizes, TARGET_RATIO)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

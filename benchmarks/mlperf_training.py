@@ -14,7 +14,7 @@ from benchmarks.harness.tensorflow_training import (
     labelled,
     load_on_cpu,
 )
-from benchmarks.harness.training import Case, Side, TrainingOptions
+from benchmarks.harness.training import Side, TrainingOptions
 from config.criteo_multi_hot import CARDINALITIES, HOTNESS
 from dataloading.pipeline.batch import Inputs
 from nn.ctr.model import CTRModel
@@ -25,8 +25,7 @@ from runtime.hardware.device import Device
 
 OURS = Side("ours (TensorFlow)", "mlperf_training")
 PEER = Side("TorchRec", "peers.torchrec_dlrm")
-LOSS_TOLERANCE = {"float32": 1e-3, "bfloat16": 2e-2}
-TARGET_RATIO = {"float32": 1.3}  # bfloat16 is for information
+TARGET_RATIO = 1.3
 SIZES = {
     "table_rows": tuple(min(rows, 400_000) for rows in CARDINALITIES),
     "hotness": HOTNESS,
@@ -101,17 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         *(TrainingOptions, argv, "mlperf_training", __doc__, "torchrec"), rounds=9, steps=1
     )
     sizes = SimpleNamespace(**SIZES | (QUICK if args.quick else {}))
-    cases = [
-        Case(
-            precision,
-            (OURS, PEER, PEER.memory_kept()),
-            sizes,
-            {"precision": precision},
-            tolerance,
-            TARGET_RATIO.get(precision),
-        )
-        for precision, tolerance in LOSS_TOLERANCE.items()
-    ]
+    cases = training.precisions((OURS, PEER, PEER.memory_kept()), sizes, TARGET_RATIO)
     fact = "ours: model, trainer and optimizers of `dcnv2.py --preset mlperf`; TorchRec: DLRM_DCN, "
     fact += "fbgemm's tables with exact Adagrad, `torch.optim.Adagrad`, `torch.autocast`"
     title = "Training throughput of MLPerf's DLRM-DCNv2"

@@ -83,6 +83,15 @@ class Case(NamedTuple):
     compared_options: Mapping[str, Any] | None = None
 
 
+def precisions(sides: Sequence[Side], sizes: SimpleNamespace, target: float) -> list[Case]:
+    """A case per precision; bfloat16 is for information."""
+    tolerances, targets = {"float32": 1e-3, "bfloat16": 2e-2}, {"float32": target}
+    return [
+        Case(name, sides, sizes, {"precision": name}, tolerance, targets.get(name))
+        for name, tolerance in tolerances.items()
+    ]
+
+
 class CaseResult(NamedTuple):
     """Measurements of a case by the name of a side, with one value per round."""
 

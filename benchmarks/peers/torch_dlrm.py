@@ -54,13 +54,13 @@ def mlp(inputs: int, dims: tuple[int, ...], last_relu: bool) -> nn.Sequential:
     return nn.Sequential(*layers if last_relu else layers[:-1])
 
 
-def start(folder: Path, amp: bool) -> TorchTraining:
+def start(folder: Path, precision: str) -> TorchTraining:
     rows, sizes = load(folder)
     model, cross_entropy = DLRM(sizes), nn.BCEWithLogitsLoss()
     model.load(load_weights(folder))
 
     def loss(batch) -> torch.Tensor:
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=amp):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bfloat16"):
             logits = model(batch.numerical, batch.ids)
         return cross_entropy(logits.float(), batch.labels)
 

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from benchmarks.serving import models
+from benchmarks import serving
 from deployment.client.client import Client
 from deployment.client.drawn_requests import drawn_request
 from deployment.deploy.deploy_options import LocalOptions
@@ -19,13 +19,13 @@ from deployment.serve.serving_environment import ENVIRONMENT
 @pytest.mark.skipif(not (ENVIRONMENT / "installed").exists(), reason="run `make serve-setup`")
 @pytest.mark.skipif(" " in os.getcwd(), reason="Triton's shell splits the path of .venv")
 def test_scores_of_peer(tmp_path, monkeypatch):
-    monkeypatch.setattr(models, "CARDINALITIES", (30, 20))
-    checkpoint = models.train("demo", tmp_path)
+    monkeypatch.setattr(serving, "CARDINALITIES", (30, 20))
+    checkpoint = serving.train("demo", tmp_path)
     trained, repository = open_checkpoint(str(checkpoint)), tmp_path / "repository"
     interface = interface_of(trained)
     deploy(LocalOptions(str(checkpoint), repository, model_name="ours", monolithic=True))
     (repository / "plain").mkdir()
-    models.deploy_plainly(trained, interface.inputs, repository / "plain")
+    serving.deploy_plainly(trained, interface.inputs, repository / "plain")
     rows = drawn_request(interface, 50, np.random.default_rng(0))
     scores = {}
     with running(repository, tmp_path / "server.log") as server:
