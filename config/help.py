@@ -16,8 +16,12 @@ _COMMON = (
     *("predictions_path", "preset", "model_type", "epochs", "batch_size", "learning_rate"),
     *("embedding_dim", "factors", "metric", "early_stopping", "baseline", "seed"),
 )
-# Parts of the flags without which a recipe does not have a mode.
-_PART_OF_MODE = {"deploy": "ranking", "importance": "clicks", "recommend": "recommendation"}
+# Flags without which a recipe does not have a mode.
+_FLAG_OF_MODE = {
+    "deploy": "saved_model_output_path",
+    "importance": "importance_repeats",
+    "recommend": "top",
+}
 _FOOTNOTE = """
 --helpfull describes all flags; with --dataset_path, both have the values for this data set.
 A flag that is on is switched off with --no before its name.
@@ -44,18 +48,13 @@ def usage(definition: Definition, full: bool = False, config: Config | None = No
         lines += [title] if full and title not in lines else []
         names = ", ".join((f"--{name}", *aliases_of(name, aliases)))
         start = f"  {names:{len(_INDENT) - 4}}  {field.metadata['help']}"
-        own = [value for value in rules_of(field).choices if _has(definition, value)]
+        own = [word for word in rules_of(field).choices if _FLAG_OF_MODE.get(word, name) in fields]
         values = (", ".join(own), _describe_value(name, definition, config))
         lines += _wrap(start + _in_parentheses(*values), "")
         if full:
             details = [field.metadata["details"], *values_of(name, aliases)]
             lines += [line for text in details for line in _wrap(text, _INDENT)]
     return "\n".join([*lines, _FOOTNOTE])
-
-
-def _has(definition: Definition, value: str) -> bool:
-    """Returns whether a recipe has a value of a flag."""
-    return _PART_OF_MODE.get(value, "") in ("", *definition.family.parts)
 
 
 def _describe_value(name: str, definition: Definition, config: Config | None) -> str:
