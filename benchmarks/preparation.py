@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -177,7 +176,7 @@ def measure(data: Data, args: PreparationOptions, work: Path, page: Page) -> Non
         return result
 
     generate(count)
-    runs = defaultdict(list)
+    runs = {engine: [] for engine in engines}
     for engine in in_turns(engines, 1 if args.quick else ROUNDS):
         runs[engine].append(prepare(engine, *data.flags[0]))
     add_table(page, data, count, runs)
