@@ -112,9 +112,9 @@ class CriteoOptions(MachineOptions):
         needs=(*_SPLITS, requires("output_ordering", "total_random", "day_random")),
     )
     on_bad_line: str = flag(
-        "error",
+        "fail",
         "malformed lines: stop at the first file that has one, or leave out at most 1 % of a file",
-        choices=("error", "skip"),
+        choices=("fail", "skip"),
     )
     strict: bool = flag(False, STRICT_HELP)
     overwrite: bool = flag(False, "replace an existing --output at the end")

@@ -150,10 +150,10 @@ class HistoryOptions(MachineOptions):
     strict: bool = flag(False, STRICT_HELP)
     overwrite: bool = flag(False, "replace an existing --output at the end")
     on_bad_line: str = flag(
-        "error",
+        "fail",
         "malformed lines (at most 1 %) and rows without a user, item or time: stop at the first, "
         "or leave them out and count them. Values that are not times are errors either way",
-        choices=("error", "skip"),
+        choices=("fail", "skip"),
     )
     engine: str = flag(
         default_engine,

@@ -113,14 +113,14 @@ def test_metadata_files(tmp_path, monkeypatch, packed):
     values = list(METADATA.values())
     assert rows == [values[0], *values, ("B1", "Children's"), *[("G", None)] * len(good)]
     with pytest.raises(ValueError, match=rf"meta, line {len(lines) - 1}: .*skip"):
-        stage_metadata(file, target, "error")
+        stage_metadata(file, target, "fail")
     file.write_bytes(lines[-1])
     with pytest.raises(ValueError, match="line 1: .* 0xff"):
-        stage_metadata(file, target, "error")
+        stage_metadata(file, target, "fail")
     missing = b'{"asin": "-"}'
     file.write_bytes(b"\n".join([b'{"asin": "B1", "categories": [["NULL"]]}', missing, *good]))
     with pytest.raises(ValueError, match=r"line 2: no asin \('-' is a spelling"):
-        stage_metadata(file, target, "error")
+        stage_metadata(file, target, "fail")
     assert stage_metadata(file, target, "skip", missing=("", "-")) == (1, True)
     assert pq.read_table(target).to_pylist()[0] == {"item": "B1", "item_0": "NULL"}
     assert stage_metadata(file, target, "skip") == (1, False)
@@ -129,7 +129,7 @@ def test_metadata_files(tmp_path, monkeypatch, packed):
     with pytest.raises(ValueError, match=r"at most 1% bad lines, got 1 of 99 .*line 99: no asin"):
         stage_metadata(file, target, "skip")
     file.write_bytes(b"")
-    assert stage_metadata(file, target, "error") == (0, False)
+    assert stage_metadata(file, target, "fail") == (0, False)
     assert pq.read_metadata(target).num_rows == 0
 
 
