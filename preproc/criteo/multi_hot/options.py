@@ -49,9 +49,6 @@ class MultiHotOptions(CommandOptions):
         lambda: len(os.sched_getaffinity(0)), "threads (default: the available cores)", at_least=1
     )
     overwrite: bool = flag(False, "replace an earlier data set in --output")
-    copy_labels_and_dense: bool = flag(
-        False, "no effect: labels and numerical features are always part of the data set"
-    )
 
     def numbers(self, name: str, count: int) -> list[int] | None:
         """Returns the values of a flag, one for each of `count` features; None without the flag.
