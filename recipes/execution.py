@@ -60,8 +60,7 @@ def execute(
         Stopped: a signal ended the training.
         CollectiveError, RankLost: on several ranks, one of them failed.
     """
-    # Files and packages that the flags name, before TensorFlow is imported.
-    check_outputs(config)
+    check_outputs(config)  # files and packages that the flags name, before TensorFlow is imported
     if config.run.mode == "deploy":
         return deploy(config)
     data = check_paths(config)
@@ -71,8 +70,7 @@ def execute(
     world, device = _connect(config)
 
     # Checkpoint to start from; flags, with its values and those of the preset.
-    timeout_s = config.distribution.rank_timeout_s
-    start = find(checkpoints.start_request(config, data), world, timeout_s)
+    start = find(checkpoints.start_request(config, data), world, config.distribution.rank_timeout_s)
     with contextlib.ExitStack() as stack:
         stack.callback(start.release)
         config, data, saved, changed = _adopt_flags(config, data, start, world)
@@ -86,10 +84,9 @@ def execute(
 
         # Folder and log of the run; the mode.
         names = _names_of_folder(config, recipe, start, saved)
-        folder = run_folder.open_run_dir(config.logs.run_dir, names, world)
-        run_dir, step = stack.enter_context(folder), position.step
+        run_dir = stack.enter_context(run_folder.open_run_dir(config.logs.run_dir, names, world))
         log = run_on_all_ranks(
-            world, lambda: open_log(config, recipe, run_dir, world, total_steps, step)
+            world, lambda: open_log(config, recipe, run_dir, world, total_steps, position.step)
         )
         run = RunContext(
             *(config, recipe, device, world, stack.enter_context(log), run_dir),

@@ -249,7 +249,7 @@ def test_import_of_a_recipe(root, run_script):
 
 
 # Limits of functions and folders.
-MAX_COMPLEXITY, MAX_LINES, MAX_MODULES = 20, 80, 12
+MAX_COMPLEXITY, MAX_LINES, MAX_MODULES = 20, 60, 12
 # Triton looks for a class of this name in every model in Python. Optimizers of tables are there for
 # the toolkit's trainer and for Keras.
 SHARED_CLASS_NAMES = {"TritonPythonModel", "RowWiseAdagrad", "LazyAdam"}

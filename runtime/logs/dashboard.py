@@ -82,7 +82,6 @@ def write_dashboard(
         raise ValueError(f"{folder}: expected a run that can be read, got: {unreadable[0]}")
     if not records:
         raise ValueError(f"{folder}: expected a folder with runs ({LOG_FILE} below it), got none")
-    records.sort(key=lambda record: record.start, reverse=True)
     reasons = "".join(f"<li>{escape(reason)}</li>" for reason in unreadable)
     if sort:
         label_to_sort_by([*{x: None for record in records for x in record.metrics()}], sort)
@@ -127,7 +126,7 @@ def _read_runs(folder: Path) -> tuple[list[RunRecord], list[str]]:
             records.append(read_run(log.parent if log.name == LOG_FILE else log))
         except (ValueError, OSError) as error:
             unreadable.append(str(error))
-    return records, unreadable
+    return sorted(records, key=lambda record: record.start, reverse=True), unreadable
 
 
 def _name(path: str | Path, folder: Path) -> str:
