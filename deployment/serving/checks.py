@@ -47,7 +47,8 @@ class RequestChecker:
         """
         if arrays.keys() != self._names:
             raise BadRequest(
-                f"the request has the tensors {_listing(arrays)}; needed: {_listing(self._names)}"
+                f"the request has the tensors {listing(sorted(arrays))}; needed: "
+                f"{listing(sorted(self._names))}"
             )
         batch_size = None
         checked = {}
@@ -201,5 +202,6 @@ def find_misplaced_padding(ids: np.ndarray) -> tuple[int, int, int, bool] | None
     return row, feature, step, is_after_id
 
 
-def _listing(names: Collection[str]) -> str:
-    return ", ".join(sorted(names)) or "(none)"
+def listing(names: Collection[str]) -> str:
+    """Returns names for a message."""
+    return ", ".join(map(str, names)) or "(none)"

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from deployment.serving import checksums
-from deployment.serving.checks import BadRequest
+from deployment.serving.checks import BadRequest, listing
 from deployment.serving.interface import (
     ENCODER_FOLDER,
     UNKNOWN_IS_ERROR,
@@ -216,8 +216,3 @@ def _names(batch: Any) -> Collection[str]:
     if isinstance(batch, pa.RecordBatch | pa.Table):
         return batch.schema.names
     return batch.keys()  # of a mapping, or a pandas frame
-
-
-def listing(names: Collection[str]) -> str:
-    """Returns names for a message."""
-    return ", ".join(map(str, names)) or "(none)"

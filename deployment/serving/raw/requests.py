@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from deployment.serving.checks import BadRequest
+from deployment.serving.checks import BadRequest, listing
 from deployment.serving.interface import (
     FLOAT64,
     TEXT,
@@ -15,7 +15,7 @@ from deployment.serving.interface import (
     history_features,
     requested,
 )
-from deployment.serving.raw.encoded_rows import RawRows, listing, request_tensors
+from deployment.serving.raw.encoded_rows import RawRows, request_tensors
 from preproc.encoding.joint import JointEncoder, Texts
 from preproc.encoding.numbers import Number
 
