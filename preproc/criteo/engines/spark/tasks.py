@@ -22,6 +22,7 @@ from preproc.criteo.engines.single_machine import CriteoDuckDBEngine
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import ColumnFiles
 from preproc.criteo.output.data_set import EncodedFiles
+from preproc.encoding.vocabulary_lookup import TextIndex
 from preproc.engines.spark.tasks import RunToken, local_folder, numbers, record_batch, runs
 
 LINES = "part long, lines long, rows long, last long, first_bad long"
@@ -164,27 +165,20 @@ def encode_values(
         dictionaries = piece.read_dictionaries(list(columns))
         for i, (values, vocabulary) in enumerate(zip(dictionaries, columns.values(), strict=True)):
             if vocabulary is not None:
-                value_set = _vocabulary(vocabulary)
-                known_ids = np.arange(1, 1 + len(value_set))
+                known_ids = 1 + _index(vocabulary).find(values.dictionary)
             else:
                 own = known.filter(pc.field("column") == i).combine_chunks()
-                value_set, known_ids = own["value"], own["id"].to_numpy()
-            ids.append(_ids(values, value_set, known_ids))
+                places = TextIndex(own["value"].combine_chunks()).find(values.dictionary)
+                known_ids = np.append(own["id"].to_numpy(), 0)[places]
+            ids.append(np.append(known_ids, 0)[pc.fill_null(values.indices, -1).to_numpy()])
         yield from files.blocks(piece.first_row + np.arange(piece.num_rows), ids)
 
 
-def _ids(values: pa.DictionaryArray, value_set: pa.Array, known_ids: np.ndarray) -> np.ndarray:
-    """Returns the ids of a column, int64 [n]; 0 for missing and unknown values."""
-    places = pc.fill_null(pc.index_in(values.dictionary, value_set=value_set), -1)
-    ids = np.append(np.append(known_ids, 0)[places.to_numpy()], 0)
-    return ids[pc.fill_null(values.indices, -1).to_numpy()]
-
-
 @functools.lru_cache(maxsize=64)
-def _vocabulary(path: Path) -> pa.Array:
-    """Returns the values of a vocabulary in the order of their ids."""
+def _index(path: Path) -> TextIndex:
+    """Returns the index of a vocabulary, whose values are in the order of their ids."""
     with pq.ParquetFile(path) as file:  # pq.read_table would import all of Arrow's data sets
-        return file.read(["value"])["value"].combine_chunks()
+        return TextIndex(file.read(["value"])["value"].combine_chunks())
 
 
 def write_records(
