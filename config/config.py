@@ -206,17 +206,12 @@ def fields_of(family: Family) -> tuple[tuple[str, "dataclasses.Field[Any]"], ...
 
 @functools.cache
 def _sections_by_flag(family: Family) -> dict[str, str]:
-    """Returns the section of each flag, of those of other families too that are in no section of
-    theirs.
-
-    Two sections may have a flag of one name, for different families.
-    """
-    names = {
+    """Returns the section of each flag, of those too that the family lacks in common sections."""
+    return {
         field.name: section
         for section, kind in sections_of(family).items()
         for field in dataclasses.fields(kind)
     }
-    return names | {field.name: section for section, field in fields_of(family)}
 
 
 @functools.cache

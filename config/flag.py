@@ -1,7 +1,7 @@
 """Definition of one command-line flag: default, help text, limits, and when it is read.
 
-A flag is a field of a dataclass: of a section of the recipes' flags (config/sections/), or of the
-options of a command (`config.command`).
+A flag is a field of a dataclass: of a section of the recipes' flags (config/sections/, and those of
+a family alone, recipes/<family>/flags.py), or of the options of a command (`config.command`).
 """
 
 import dataclasses

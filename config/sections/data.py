@@ -21,11 +21,6 @@ _HAS_FEATURE_SPEC = Need(
     lambda flags: not is_drawn_from_flags(flags),
 )
 _drawn = functools.partial(Rules, resume=FIXED, part="ranking", used_with=_DRAWN)
-_sequential = functools.partial(Rules, part="sequential")
-
-
-def _evaluates_training_split(flags: Values) -> bool:
-    return flags.value("mode") != "train" and bool(flags.value("eval_mapping") == "train")
 
 
 @dataclass(frozen=True)
@@ -68,31 +63,6 @@ class DataConfig:
     ).flag(524_288, "samples that --shuffle permutes at a time; a multiple of 8192")
     prefetch_batches: int = Rules(resume=OWN, at_least=0, part="clicks").flag(
         2, "batches read ahead of the training step"
-    )
-    prefetch_test_size: int = _sequential(resume=OWN, at_least=0, read_when=evaluates).flag(
-        2, "batches read ahead of the evaluation step"
-    )
-    num_parallel_calls: int | None = _sequential(resume=OWN, is_local=True, at_least=1).flag(
-        None, "batches decoded in parallel; by default half the cores of the process, at least 2"
-    )
-    prebatch_train_size: int = _sequential(
-        resume=OWN,
-        at_least=0,
-        read_when=lambda flags: flags.value("mode") == "train" or _evaluates_training_split(flags),
-    ).flag(0, "samples per record of the training files; 0 takes the number from the feature spec")
-    prebatch_test_size: int = _sequential(
-        resume=OWN,
-        at_least=0,
-        read_when=lambda flags: evaluates(flags) and not _evaluates_training_split(flags),
-    ).flag(0, "samples per record of the other files; 0 takes the number from the feature spec")
-    drop_remainder: bool = _sequential(resume=FIXED, modes=TRAIN).flag(
-        False, "drop the last training batch of an epoch if it is incomplete"
-    )
-    repeat_count: int = _sequential(resume=FIXED, at_least=0, modes=TRAIN).flag(
-        0, "passes over the training samples per epoch; 0 means 1"
-    )
-    disable_cache: bool = _sequential(resume=OWN).flag(
-        False, "no effect: each run decodes the samples once, into temporary files (TMPDIR)"
     )
 
 

@@ -92,9 +92,6 @@ class EvaluationConfig:
     importance_repeats: int = Rules(at_least=1, part="clicks", modes=IMPORTANCE).flag(
         3, "permutations of each feature; the importance is the mean over them"
     )
-    evaluate_training_rows: bool = _training(part="sequential", read_when=evaluates).flag(
-        True, "also evaluate on the training samples; logs train_auc and train_loss"
-    )
     warmup_batches: int = Rules(resume=OWN, at_least=0, read_when=_measures).flag(
         10, "batches before a measurement; --mode inference and --benchmark leave them out"
     )

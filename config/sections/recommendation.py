@@ -3,7 +3,7 @@
 import functools
 from dataclasses import dataclass
 
-from config.flag import FIXED, Rules, Values
+from config.flag import Rules, Values
 
 RECOMMEND = ("recommend",)
 ALL_USERS = "all"
@@ -17,7 +17,6 @@ EXCLUDE_SEEN_WORDS = {
 }
 
 _recommending = functools.partial(Rules, part="recommendation", modes=RECOMMEND)
-_evaluating = functools.partial(Rules, modes=("eval",))
 
 
 @dataclass(frozen=True)
@@ -35,19 +34,10 @@ class RecommendationConfig:
         NONE,
         "leave out the items that the user has in train, or in all splits; without a value: all",
     )
-    full_ranking: bool = _evaluating(part="recommendation").flag(
+    full_ranking: bool = Rules(part="recommendation", modes=("eval",)).flag(
         False,
         "rank the held-out items among all items; reports HR@k, NDCG@k and recall@k (--topk) and "
         "those of a ranking by popularity; items that the user has in train are left out",
-    )
-    valid_negative: int = _evaluating(part="sequential", at_least=0, resume=FIXED).flag(
-        0,
-        "negatives among which each clicked item is ranked; drawn of the items that the user never "
-        "clicked; reports HR@k, NDCG@k and recall@k (--topk), and those of a ranking by "
-        "popularity; 0: no ranking",
-    )
-    topk: int = _evaluating(part="sequential", at_least=1, resume=FIXED).flag(
-        10, "length of the rankings of --full_ranking and --valid_negative"
     )
 
 

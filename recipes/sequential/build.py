@@ -136,18 +136,19 @@ def open_data(
     """Opens the samples to train on, those to evaluate, and training samples to evaluate."""
     from dataloading.histories.dataset import SequenceDataset
 
-    data, run, train, evaluated_train = config.data, config.run, None, None
+    data, run, own = config.data, config.run, config.family_flags
+    train, evaluated_train = None, None
 
     def load(split: str, batch_size: int | None, **options: Any) -> SequenceDataset:
         assert batch_size is not None
-        prebatch_size = data.prebatch_train_size if split == fs.TRAIN else data.prebatch_test_size
+        prebatch_size = own.prebatch_train_size if split == fs.TRAIN else own.prebatch_test_size
         return SequenceDataset(
             spec,
             split,
             batch_size,
             rank=world.rank,
             world_size=world.size,
-            parallel_reads=data.num_parallel_calls or max(2, len(os.sched_getaffinity(0)) // 2),
+            parallel_reads=own.num_parallel_calls or max(2, len(os.sched_getaffinity(0)) // 2),
             prebatch_size=prebatch_size or None,
             **options,
         )
@@ -161,16 +162,16 @@ def open_data(
             seed=run.seed,
             redraws_negatives=True,
             prefetch_batches=data.prefetch_batches,
-            drop_remainder=data.drop_remainder,
-            repeat_count=data.repeat_count,
+            drop_remainder=own.drop_remainder,
+            repeat_count=own.repeat_count,
         )
         if config.evaluation.benchmark or not config.evaluation.evals_per_epoch:
             return train, None, None
     split = from_flags.evaluation_split(data.eval_mapping, run.mode, spec)
-    options = {"prefetch_batches": data.prefetch_test_size, "with_negatives": False}
+    options = {"prefetch_batches": own.prefetch_test_size, "with_negatives": False}
     has_labels = run.mode != "predict"
     valid = load(split, run.valid_batch_size, with_labels=has_labels, **options)
-    if run.mode == "train" and config.evaluation.evaluate_training_rows and split != fs.TRAIN:
+    if run.mode == "train" and own.evaluate_training_rows and split != fs.TRAIN:
         evaluated_train = load(fs.TRAIN, run.valid_batch_size, **options)
     return train, valid, evaluated_train
 

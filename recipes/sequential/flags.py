@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from config.flag import TRAIN, Rules, Values, requires
+from config.flag import FIXED, OWN, TRAIN, Rules, Values, requires
+from config.sections.evaluation import evaluates
 
 _SIM = requires("model_type", "sim")
 _PAPER = requires("variant", "paper")
@@ -13,9 +14,13 @@ def _searches_softly(flags: Values) -> bool:
     return _SIM.holds(flags) and bool(flags.value("gsu") == "soft")
 
 
+def _evaluates_training_split(flags: Values) -> bool:
+    return flags.value("mode") != "train" and bool(flags.value("eval_mapping") == "train")
+
+
 @dataclass(frozen=True)
 class SequentialFlags:
-    """Model of user histories."""
+    """Model of user histories, its samples and its evaluation."""
 
     model_type: str = Rules(choices=("sim", "dien", "din", "no_history")).flag(
         "sim",
@@ -57,4 +62,41 @@ class SequentialFlags:
         0.0,
         "share of samples whose user features are hidden in training; the few samples of a user "
         "are learned by heart, and the history describes the user",
+    )
+    prefetch_test_size: int = Rules(resume=OWN, at_least=0, read_when=evaluates).flag(
+        2, "batches read ahead of the evaluation step"
+    )
+    num_parallel_calls: int | None = Rules(resume=OWN, is_local=True, at_least=1).flag(
+        None, "batches decoded in parallel; by default half the cores of the process, at least 2"
+    )
+    prebatch_train_size: int = Rules(
+        resume=OWN,
+        at_least=0,
+        read_when=lambda flags: flags.value("mode") == "train" or _evaluates_training_split(flags),
+    ).flag(0, "samples per record of the training files; 0 takes the number from the feature spec")
+    prebatch_test_size: int = Rules(
+        resume=OWN,
+        at_least=0,
+        read_when=lambda flags: evaluates(flags) and not _evaluates_training_split(flags),
+    ).flag(0, "samples per record of the other files; 0 takes the number from the feature spec")
+    drop_remainder: bool = Rules(resume=FIXED, modes=TRAIN).flag(
+        False, "drop the last training batch of an epoch if it is incomplete"
+    )
+    repeat_count: int = Rules(resume=FIXED, at_least=0, modes=TRAIN).flag(
+        0, "passes over the training samples per epoch; 0 means 1"
+    )
+    disable_cache: bool = Rules(resume=OWN).flag(
+        False, "no effect: each run decodes the samples once, into temporary files (TMPDIR)"
+    )
+    evaluate_training_rows: bool = Rules(modes=TRAIN, read_when=evaluates).flag(
+        True, "also evaluate on the training samples; logs train_auc and train_loss"
+    )
+    valid_negative: int = Rules(modes=("eval",), at_least=0, resume=FIXED).flag(
+        0,
+        "negatives among which each clicked item is ranked; drawn of the items that the user never "
+        "clicked; reports HR@k, NDCG@k and recall@k (--topk), and those of a ranking by "
+        "popularity; 0: no ranking",
+    )
+    topk: int = Rules(modes=("eval",), at_least=1, resume=FIXED).flag(
+        10, "length of the rankings of --full_ranking and --valid_negative"
     )

@@ -116,8 +116,9 @@ def held_out_rankings(
         ValueError: the data set has no labels, or no features of the user.
         TooFewUnseen: a user has too few other items.
     """
-    flags, rankings = config.recommendation, list[HeldOutRanking]()
-    if not (flags.full_ranking or flags.valid_negative):
+    flags, rankings = config.family_flags, list[HeldOutRanking]()
+    is_full = config.recommendation.full_ranking
+    if not (is_full or flags.valid_negative):
         return rankings
     split = from_flags.evaluation_split(config.data.eval_mapping, config.run.mode, spec)
     samples, users, items = positive_samples(spec, split)
@@ -146,7 +147,7 @@ def held_out_rankings(
                 **common,
             )
         )
-    if flags.full_ranking:
+    if is_full:
         search = TopItemSearch(scorer.scores, len(catalogue.ids), 1, world, MAX_USERS)
         rankings.append(
             HeldOutRanking(

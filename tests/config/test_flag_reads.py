@@ -70,5 +70,5 @@ def test_reads_of_every_flag(root):
     own |= {("original", "data_parallel_input"), ("original", "dot_interaction")}
     # Flags of NVIDIA's recipes without effect here.
     own |= {("original", name) for name in ("use_mde_embeddings", "concat_embedding")}
-    own |= {("original", "save_input_signature"), ("data", "disable_cache")}
+    own |= {("original", "save_input_signature"), ("family_flags", "disable_cache")}
     assert FLAGS - reads == own
