@@ -130,7 +130,7 @@ def adopt_original(config: Config, description: Mapping[str, Any]) -> dict[str, 
         adopted["interaction"] = "cross"
         for name in ("num_cross_layers", "cross_layer_projection_dim"):
             adopted[name] = int(shape[name])
-    elif shape and config.model.interaction == "cross":
+    elif shape and config.value("interaction") == "cross":
         adopted["interaction"] = "dot"
     for name, value in adopted.items():
         _must_agree(config, name, value, where)

@@ -53,14 +53,6 @@ class DataConfig:
         "shuffle the training samples; the order differs in each epoch and is a function of "
         "--seed; --noshuffle reads them in file order",
     )
-    shuffle_window_rows: int = Rules(
-        resume=FIXED,
-        at_least=1,
-        multiple_of=8192,
-        part="ranking",
-        modes=TRAIN,
-        used_with=(requires("shuffle"),),
-    ).flag(524_288, "samples that --shuffle permutes at a time; a multiple of 8192")
     prefetch_batches: int = Rules(resume=OWN, at_least=0, part="clicks").flag(
         2, "batches read ahead of the training step"
     )

@@ -1,66 +1,19 @@
 """Flags of the models. A checkpoint stores and restores them."""
 
-import functools
 from dataclasses import dataclass
 from typing import Any
 
-from config.flag import FIXED, TRAIN, Rules, requires
-
-_BINS = requires("numerical_embedding", "bins")
-_CROSS = requires("interaction", "cross")
-
-
-def _check_top_mlp_dims(dims: tuple[int, ...]) -> None:
-    if not dims or dims[-1] != 1:
-        text = ",".join(map(str, dims)) or "nothing"
-        raise ValueError(f"--top_mlp_dims must end with 1, the click logit, got {text}")
-
-
-_ranking = functools.partial(Rules, part="ranking")
+from config.flag import FIXED, TRAIN, Rules
 
 
 @dataclass(frozen=True)
 class ModelConfig:
     """Model."""
 
-    interaction: str = _ranking(
-        choices=("dot", "dot_custom", "dot_custom_cuda", "dot_tensorflow", "cross")
-    ).flag(
-        "dot",
-        "feature interaction; dot: DLRM's dot products, by the fastest implementation available; "
-        "dot_custom: by the fused op; dot_custom_cuda: by the fused op's GPU kernels only; "
-        "dot_tensorflow: by TensorFlow operations; cross: DCNv2's low-rank cross layers",
-    )
     embedding_dim: str = Rules(part="clicks").flag(
         "128",
         "columns of the embedding tables; one integer, a list 16,32,... with one per table (with "
         "cross layers), or a JSON file with such a list",
-    )
-    bottom_mlp_dims: tuple[int, ...] = _ranking(at_least=1).flag(
-        (512, 256, 128), "layer sizes of the MLP over the numerical features"
-    )
-    top_mlp_dims: tuple[int, ...] = _ranking(at_least=1, check=_check_top_mlp_dims).flag(
-        (1024, 1024, 512, 256, 1), "layer sizes of the MLP over the interactions"
-    )
-    num_cross_layers: int = _ranking(at_least=1, used_with=(_CROSS,)).flag(
-        3, "number of cross layers"
-    )
-    cross_layer_projection_dim: int = _ranking(at_least=1, used_with=(_CROSS,)).flag(
-        512, "rank of the weight matrices of the cross layers"
-    )
-    numerical_embedding: str = _ranking(choices=("none", "bins")).flag(
-        "none",
-        "vectors of the numerical features; none: the bottom MLP alone reads the numbers; bins: "
-        "each number becomes a vector, too, by a piecewise-linear encoding over the bins of the "
-        "data set's encoder (preproc.transcode); DLRM multiplies it with the other vectors, DCNv2 "
-        "reads it in place of the bottom MLP's output",
-    )
-    numerical_bins: int = _ranking(at_least=1, special=0, used_with=(_BINS,)).flag(
-        0, "largest number of bins of a numerical feature; 0: all of the data set's encoder"
-    )
-    wide: bool = _ranking().flag(
-        False,
-        "add a linear term of all features to the logit; each embedding table has one more column",
     )
     variant: str = Rules(part="clicks", choices=("paper", "nvidia")).flag(
         "paper",
@@ -78,7 +31,7 @@ class ModelConfig:
     embedding_trainable: bool = Rules(resume=FIXED, modes=TRAIN).flag(
         True, "update the embedding tables during training"
     )
-    embedding_zeros_initializer: bool = _ranking(modes=TRAIN).flag(
+    embedding_zeros_initializer: bool = Rules(part="ranking", modes=TRAIN).flag(
         False, "initialize the embedding tables with zeros; faster, for benchmarks and debugging"
     )
 

@@ -89,7 +89,8 @@ def _check_predictions_keep(flags: Values) -> None:
 
 def check_preset(flags: Values) -> None:
     """Raises ValueError for the preset of another model."""
-    if flags.value("preset") == MLPERF and flags.value("interaction") != "cross":
+    has_cross = flags.has("interaction") and flags.value("interaction") == "cross"
+    if flags.value("preset") == MLPERF and not has_cross:
         raise ValueError(
             "--preset mlperf has the settings of a model with cross layers, MLPerf's DLRM-DCNv2: "
             "run dcnv2.py, or pass another --preset"

@@ -41,9 +41,9 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         return _saved_model_recipe(config, spec, world)
     build_own, facts, note = config.definition.build_model, dict[str, Any](), None
     if build_own is None:
-        facts["interaction"] = config.model.interaction
-        if config.model.interaction != "cross":
-            facts["interaction"], note = choose_dot(config.model.interaction, device.kind)
+        facts["interaction"] = interaction = config.family_flags.interaction
+        if interaction != "cross":
+            facts["interaction"], note = choose_dot(interaction, device.kind)
     by_model = config.distribution.model_parallel_input and build_own is None
     model = (build_own or build_model)(config, spec, world, device)
     features = model.embedding.input_ids_list[world.rank] if by_model else None
@@ -141,7 +141,8 @@ def _loss(
     assert grouping is not None
     feature, first_id = grouping.feature, grouping.first_id
     if data.shuffle:
-        train = train.grouped(feature, first_id, config.run.seed, data.shuffle_window_rows)
+        window = config.family_flags.shuffle_window_rows
+        train = train.grouped(feature, first_id, config.run.seed, window)
     return GroupLoss(kind, grouping.column_of, first_id, world), train
 
 

@@ -97,7 +97,8 @@ def _loader(config: Config) -> tuple[Callable[..., Dataset], dict[str, Any], dic
         )
         train, valid = ({"seed": run.seed, "num_samples": size} for size in sizes)
         return SyntheticDataset, train, valid
-    order = {"shuffle": data.shuffle, "seed": run.seed, "window_samples": data.shuffle_window_rows}
+    window = config.family_flags.shuffle_window_rows
+    order = {"shuffle": data.shuffle, "seed": run.seed, "window_samples": window}
     labels = {"with_labels": run.mode != "predict"}
     from dataloading.formats.open_chunk import TYPES_OF_FORMATS
     from dataloading.formats.stored_dataset import StoredDataset

@@ -13,6 +13,7 @@ from recipes.baseline.after_training import check_packages
 from recipes.ranking import preset
 from recipes.ranking.build import build
 from recipes.ranking.data import held_out, open_data, spec_of_data
+from recipes.ranking.flags import RankingFlags
 from recipes.ranking.numerical_bins import has_bins
 from recipes.ranking.shape import build_model, model_config, table_use
 from runtime.logs.dlll import LogNames
@@ -60,6 +61,7 @@ def _log_names(mode: str, split: str | None, goal: str) -> LogNames:
 
 
 RANKING = Family(
+    section=RankingFlags,
     model_flags=(
         *("interaction", "embedding_dim", "bottom_mlp_dims", "top_mlp_dims"),
         *("num_cross_layers", "cross_layer_projection_dim"),

@@ -22,11 +22,11 @@ def count_bins(config: Config, spec: fs.FeatureSpec) -> int:
     Raises:
         ValueError: the data set has no bins.
     """
-    features = spec.channel(fs.NUMERICAL_CHANNEL)
-    if config.model.numerical_embedding != "bins" or not features:
+    features, flags = spec.channel(fs.NUMERICAL_CHANNEL), config.family_flags
+    if flags.numerical_embedding != "bins" or not features:
         return 0
-    if config.model.numerical_bins:
-        return config.model.numerical_bins
+    if flags.numerical_bins:
+        return int(flags.numerical_bins)
     edges = _read_edges(spec)
     if edges is None:
         raise ValueError(_missing_bins(spec))
@@ -66,7 +66,7 @@ def edges_of_numbers(config: Config, spec: fs.FeatureSpec) -> list[NDArray[np.fl
 def note_no_numbers(config: Config, spec: fs.FeatureSpec) -> str:
     """Returns a note if the command line asks for bins of numbers that are not there, or ""."""
     is_unread = "numerical_embedding" in config.explicit and not spec.channel(fs.NUMERICAL_CHANNEL)
-    if not is_unread or config.model.numerical_embedding == "none":
+    if not is_unread or config.family_flags.numerical_embedding == "none":
         return ""
     return "--numerical_embedding bins has no effect: the data set has no numerical features"
 

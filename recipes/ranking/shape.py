@@ -24,7 +24,7 @@ def build_model(config: Config, spec: fs.FeatureSpec, world: World, device: Devi
     from nn.ctr.model import CTRModel
     from nn.layers.fused_op import choose_dot
 
-    interaction = config.model.interaction
+    interaction = config.family_flags.interaction
     if interaction != "cross":
         interaction, _ = choose_dot(interaction, device.kind)
     return CTRModel(
@@ -39,8 +39,9 @@ def build_model(config: Config, spec: fs.FeatureSpec, world: World, device: Devi
 
 def model_config(config: Config, spec: fs.FeatureSpec, interaction: str | None = None) -> CTRConfig:
     """Returns the shape of the model; without `interaction`, with cross layers or any dot one."""
+    flags = config.family_flags
     if interaction is None:
-        interaction = "cross" if config.model.interaction == "cross" else "dot_tensorflow"
+        interaction = "cross" if flags.interaction == "cross" else "dot_tensorflow"
     features = spec.channel(fs.CATEGORICAL_CHANNEL)
     if config.original.dummy_model:
         num_numerical = sum(spec.hotnesses(fs.NUMERICAL_CHANNEL))
@@ -55,13 +56,13 @@ def model_config(config: Config, spec: fs.FeatureSpec, interaction: str | None =
         cardinalities=tuple(spec.cardinalities(fs.CATEGORICAL_CHANNEL)),
         embedding_dims=parse_embedding_dims(config.model.embedding_dim, len(features)),
         num_numerical=sum(spec.hotnesses(fs.NUMERICAL_CHANNEL)),
-        bottom_mlp_dims=config.model.bottom_mlp_dims,
-        top_mlp_dims=config.model.top_mlp_dims,
+        bottom_mlp_dims=flags.bottom_mlp_dims,
+        top_mlp_dims=flags.top_mlp_dims,
         interaction=interaction,
-        num_cross_layers=config.model.num_cross_layers,
-        cross_layer_projection_dim=config.model.cross_layer_projection_dim,
+        num_cross_layers=flags.num_cross_layers,
+        cross_layer_projection_dim=flags.cross_layer_projection_dim,
         num_bins=count_bins(config, spec),
-        is_wide=config.model.wide,
+        is_wide=flags.wide,
         dropout_rate=max(0.0, config.model.dropout_rate),
         variant=config.model.variant,
     )

@@ -32,7 +32,7 @@ def read_ncf(*flags):
 def test_explicit_values():
     config = read("--batch_size", "128", "--top_mlp_dims=8,1", "--noshuffle", "--amp=true")
     assert config.run.batch_size == 128
-    assert config.model.top_mlp_dims == (8, 1)
+    assert config.family_flags.top_mlp_dims == (8, 1)
     assert not config.data.shuffle and config.device.amp
     assert {"batch_size", "top_mlp_dims", "shuffle", "amp", "dataset_path"} == config.explicit
 
@@ -40,7 +40,7 @@ def test_explicit_values():
 def test_recipe_defaults():
     config = read("--learning_rate=3", definition=DCNV2)
     assert config.optimizer.optimizer == "adam"
-    assert config.model.interaction == "cross"
+    assert config.family_flags.interaction == "cross"
     assert config.optimizer.learning_rate == 3
     with pytest.raises(ValueError, match="flags that do not exist: learningrate"):
         read(definition=Definition("wide_deep", RANKING, {"learningrate": 1}))

@@ -35,7 +35,7 @@ def test_values_in_a_file(file):
         "# a comment\n\n--batch_size=64\n  --top-mlp-dims 8,1  \n--noshuffle\n--dataset_path=a b\n"
     )
     config = parsed("dlrm", file(text))
-    assert (config.run.batch_size, config.model.top_mlp_dims) == (64, (8, 1))
+    assert (config.run.batch_size, config.family_flags.top_mlp_dims) == (64, (8, 1))
     assert (config.data.shuffle, config.data.dataset_path) == (False, "a b")
     assert config.explicit == {"batch_size", "top_mlp_dims", "shuffle", "dataset_path"}
 

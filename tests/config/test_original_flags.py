@@ -75,7 +75,7 @@ def test_flags_of_earlier_releases(recipe):
     assert by_table.distribution.model_parallel_input
     assert "model_parallel_input" in by_table.explicit
     for word, ours in (("custom_cuda", "dot"), ("tensorflow", "dot_tensorflow"), ("dummy", "dot")):
-        assert read(f"--dot_interaction={word}", recipe=recipe).model.interaction == ours
+        assert read(f"--dot_interaction={word}", recipe=recipe).family_flags.interaction == ours
     assert read("--fp16", recipe=recipe).device.amp
     assert list(original.notes(read("--use_mde_embeddings", "--use_mde_embeddings"))) == []
     assert list(original.notes(read("--use_merlin_de_embeddings", recipe=recipe))) == []

@@ -63,7 +63,7 @@ def train(world: World, plan: str, model: str, optimizer: str) -> dict[str, np.n
         **flags,
     )
     spec = synthetic_spec(ROWS, HOTNESS, num_numerical=num_numerical)
-    interaction = "cross" if config.model.interaction == "cross" else "dot_tensorflow"
+    interaction = "cross" if config.family_flags.interaction == "cross" else "dot_tensorflow"
     ranking = CTRModel(
         model_config(config, spec, interaction),
         edges=EDGES,
