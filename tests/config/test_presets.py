@@ -229,9 +229,9 @@ def test_decay_of_cross_networks():
 
 def test_first_order_terms():
     """Bins need an encoder, and NVIDIA's models have neither them nor a linear term."""
-    without = applied("dlrm", 8_000).model
+    without = applied("dlrm", 8_000).family_flags
     assert (without.numerical_embedding, without.wide) == ("none", True)
-    nvidia = stopped("dlrm", 8_000, "--variant=nvidia").model
+    nvidia = stopped("dlrm", 8_000, "--variant=nvidia").family_flags
     assert (nvidia.numerical_embedding, nvidia.wide) == ("none", False)
 
 
@@ -309,10 +309,11 @@ def test_schedule_with_pinned_lengths():
 
 def test_widths_with_pinned_sizes():
     """DLRM's dot products need vectors of one width: the size that is not given follows."""
-    assert applied("dlrm", 8_000, "--embedding_dim=8").model.bottom_mlp_dims == (64, 32, 8)
+    narrow = applied("dlrm", 8_000, "--embedding_dim=8")
+    assert narrow.family_flags.bottom_mlp_dims == (64, 32, 8)
     assert applied("dlrm", 8_000, "--bottom_mlp_dims=30,24").model.embedding_dim == "24"
-    cross = applied("dcnv2", 8_000, "--bottom_mlp_dims=30,24").model
-    assert (cross.embedding_dim, cross.bottom_mlp_dims) == ("16", (30, 24))
+    cross = applied("dcnv2", 8_000, "--bottom_mlp_dims=30,24")
+    assert (cross.model.embedding_dim, cross.family_flags.bottom_mlp_dims) == ("16", (30, 24))
 
 
 def test_sequential_values():

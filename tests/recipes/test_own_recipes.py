@@ -26,6 +26,7 @@ from deployment.model.served_model import interface_of
 from deployment.model.trained_model import evaluation_rows, open_checkpoint
 from deployment.predict import __main__ as predict
 from recipes.baseline import __main__ as baseline
+from recipes.ranking.flags import RankingFlags
 from recipes.registry import BY_NAME, definition_of, path_of
 from recipes.search import __main__ as search
 from tests.recipes.test_entry_scripts import summary
@@ -240,10 +241,15 @@ def test_metric_of_a_training(rows, tmp_path):
 
 
 @dataclasses.dataclass(frozen=True)
-class ToyFlags:
-    """Toy."""
+class ToySize:
+    """A flag of the toy alone."""
 
     toy_size: int = Rules(at_least=1).flag(3, "size of the toy")
+
+
+@dataclasses.dataclass(frozen=True)
+class ToyFlags(RankingFlags, ToySize):
+    """Toy."""
 
 
 def test_family_without_a_script(monkeypatch, capsys):
