@@ -106,12 +106,15 @@ def adopt_original(config: Config, description: Mapping[str, Any]) -> dict[str, 
     """Returns the flags of the model's shape in a checkpoint of NVIDIA's layout.
 
     Raises:
-        ValueError: a flag of the command line differs, or the checkpoint has tables alone and the
-            model is not trained.
+        ValueError: a flag of the command line differs, the recipe is of another family, or the
+            checkpoint has tables alone and the model is not trained.
     """
     where = f"checkpoint {config.checkpoint.restore_checkpoint_path}"
     layout = description["original_layout"]
     shape = layout.get("dense", {})
+    is_cross = shape.get("interaction") == "cross"
+    if not config.has("interaction"):
+        raise _of_another(where, "dcnv2" if is_cross else "dlrm", config)
     if not shape and config.run.mode != "train":
         raise ValueError(
             f"{where} has tables and no MLPs (dense/config.json), which NVIDIA's recipe saves "
@@ -126,7 +129,7 @@ def adopt_original(config: Config, description: Mapping[str, Any]) -> dict[str, 
     for name in ("bottom_mlp_dims", "top_mlp_dims"):
         if name in shape:
             adopted[name] = tuple(int(dim) for dim in shape[name])
-    if shape.get("interaction") == "cross":
+    if is_cross:
         adopted["interaction"] = "cross"
         for name in ("num_cross_layers", "cross_layer_projection_dim"):
             adopted[name] = int(shape[name])

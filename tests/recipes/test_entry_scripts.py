@@ -14,7 +14,7 @@ from distributed_embeddings.collectives import World
 import dcnv2
 import dlrm
 import main as entry
-from config.checkpoint_flags import adopt_flags, resume_flags
+from config.checkpoint_flags import adopt_flags, adopt_original, resume_flags
 from config.command_line import parse
 from config.help import usage
 from dataloading.formats import torch_tensor
@@ -444,6 +444,13 @@ def test_invalid_checkpoint_flags(change, message):
     saved = {"model_flags": {}, "flags": {}, **change}
     with pytest.raises(ValueError, match=message):
         adopt_flags(config, saved)
+
+
+@pytest.mark.parametrize(("dense", "trained"), [({}, "dlrm"), ({"interaction": "cross"}, "dcnv2")])
+def test_nvidia_checkpoint_in_another_family(dense, trained):
+    config = parse(["x", "--dataset_path=data", "--restore_checkpoint_path=ck"], NCF)
+    with pytest.raises(ValueError, match=f"is of the recipe {trained}, not ncf: pass main.py"):
+        adopt_original(config, {"original_layout": {"embedding_dim": 8, "dense": dense}})
 
 
 def test_renamed_flag_of_a_checkpoint():
