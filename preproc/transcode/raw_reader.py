@@ -185,8 +185,10 @@ class RawReader:
             return
         numbers = split_numbers(self._engine, table, request, self._missing, origin, pair)
         divided = table.mutate(**{SPLIT: numbers})
-        is_by_pair = pair and request.column is None
-        raw.tables[TRAIN] = self._engine.store_table(divided, "divided") if is_by_pair else divided
+        # Each query of a column would find pairs, or the times of texts, again.
+        is_drawn = request.column is None
+        is_costly = bool(pair) if is_drawn else not table[request.column].type().is_integer()
+        raw.tables[TRAIN] = self._engine.store_table(divided, "divided") if is_costly else divided
 
 
 def _useless_columns(

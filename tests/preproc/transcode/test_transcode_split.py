@@ -5,6 +5,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from preproc.engines.duckdb_engine import DuckDBBackend
+from preproc.engines.engine import SPLIT
 from preproc.transcode.raw.split import parse_shares
 from tests.preproc.transcode.test_transcode import changed, raw, refused, run, stored
 
@@ -74,6 +76,21 @@ def test_order_of_a_million_rows(tmp_path):
         rows_of = splits(tmp_path / flag)
         assert sorted(row for rows in rows_of.values() for row in rows) == list(range(num_rows))
         assert all(rows == sorted(rows) for rows in rows_of.values())
+
+
+def test_queries_of_times(tmp_path, monkeypatch):
+    """Texts of times are parsed to divide the rows, and not again for each column."""
+    compile_sql, queries = DuckDBBackend._sql, []
+
+    def record(engine, expression):
+        queries.append(compile_sql(engine, expression))
+        return queries[-1]
+
+    monkeypatch.setattr(DuckDBBackend, "_sql", record)
+    folder = numbered(tmp_path, [f"2024-01-{day:02d}" for day in range(1, 30)])
+    assert run(folder, "--split_by_time=when") == 0
+    divided = next(i for i, query in enumerate(queries) if SPLIT in query)
+    assert [i for i, query in enumerate(queries) if "[0-9]{4}-" in query][-1] == divided
 
 
 def test_shares_by_hand():
