@@ -14,7 +14,7 @@ _SAME_REQUEST_S = 1.0
 
 Handler = Callable[[int, FrameType | None], Any] | int | None
 
-# Whether SIGTERM came within the latest `interrupted_by_sigterm`; per process, as signals are.
+# Whether SIGTERM came within `interrupted_by_sigterm`; per process, as signals are.
 _interrupted = False
 
 
@@ -66,7 +66,6 @@ def interrupted_by_sigterm() -> Iterator[None]:
     (`__del__`), or in a library that catches everything. `raise_if_interrupted` raises it again.
     """
     global _interrupted
-    _interrupted = False
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         global _interrupted
@@ -79,6 +78,7 @@ def interrupted_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous or signal.SIG_DFL)  # None: not installed by Python
+        _interrupted = False
 
 
 def raise_if_interrupted() -> None:
