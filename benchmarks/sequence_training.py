@@ -122,8 +122,9 @@ def start(folder: Path, model_type: str) -> RecipeTraining:
     options = constant_rate("adam", sizes.learning_rate)
     optimizers = create_optimizers(options, model.dense_variables, model.table_variables)
     batches = labelled(inputs, rows.labels, sizes.batch_size)
-    training = RecipeTraining(model, Trainer(model, sequence_loss, optimizers), batches)
-    return training.save_weights(folder, ("user", "item", "category"))
+    trainer = Trainer(model, sequence_loss, optimizers)
+    tables = ("user", "item", "category")
+    return RecipeTraining(model, trainer, batches).save_weights(folder, tables)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -68,10 +68,7 @@ DEPLOYED = {
     "fp32, ensemble": {},
     "fp32, int8 tables": {"monolithic": True, "quantize_tables": "int8", "check_rows": 20_000},
 }
-
 EXACT = ("fp32", "fp32, ensemble")  # float32 scores of exact tables
-
-
 ROUNDS = 5
 ROWS = 8192  # that requests are made of
 # perf_analyzer prepares the square of the rows; from here on our own client sends requests.

@@ -206,7 +206,7 @@ def fields_of(family: Family) -> tuple[tuple[str, "dataclasses.Field[Any]"], ...
 
 @functools.cache
 def _sections_by_flag(family: Family) -> dict[str, str]:
-    """Returns the section of each flag, of those too that the family lacks in common sections."""
+    """Returns the section of each flag; the common ones have flags, too, that the family lacks."""
     return {
         field.name: section
         for section, kind in sections_of(family).items()

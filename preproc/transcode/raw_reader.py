@@ -185,7 +185,7 @@ class RawReader:
             return
         numbers = split_numbers(self._engine, table, request, self._missing, origin, pair)
         divided = table.mutate(**{SPLIT: numbers})
-        # Each query of a column would find pairs, or the times of texts, again.
+        # Otherwise each query of a column would group pairs or parse times again.
         is_drawn = request.column is None
         is_costly = bool(pair) if is_drawn else not table[request.column].type().is_integer()
         raw.tables[TRAIN] = self._engine.store_table(divided, "divided") if is_costly else divided
