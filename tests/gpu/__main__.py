@@ -12,12 +12,16 @@ The exit code is 1 if a result is wrong, 2 if the kernels could not be built.
 import argparse
 import os
 import sys
+import time
+from collections.abc import Iterable
 from pathlib import Path
 
-from tests.gpu import build, dot_interaction
+from tests.gpu import build, dot_interaction, rounds
 from tests.gpu.embedding_bag import embedding_bag
+from tests.gpu.memory import GpuMemory, HostMemory
 
 OPS = {"dot_interaction": dot_interaction, "embedding_bag": embedding_bag}
+_MOST_FAILURES = 20  # printed; the others are counted
 
 
 def parse(arguments=None) -> argparse.Namespace:
@@ -60,7 +64,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.emulate is not None:
         if args.sanitize:
             _restart_with_sanitizer()
-        return 1 if sum(OPS[op].emulate(args) for op in args.ops) else 0
+        return 1 if sum(_emulate(OPS[op], args) for op in args.ops) else 0
     torch = _torch_with_gpu()
     if torch is None:
         print(
@@ -68,7 +72,44 @@ def _run(args: argparse.Namespace) -> int:
             "(--emulate 800 checks the kernels without one)."
         )
         return 0
-    return 1 if sum(OPS[op].run_on_gpu(args, torch, sys.argv[1:]) for op in args.ops) else 0
+    return 1 if sum(_run_on_gpu(OPS[op], args, torch) for op in args.ops) else 0
+
+
+def _emulate(op, args: argparse.Namespace) -> int:
+    """Checks an op's kernels on the emulator; returns the number of failures."""
+    variant = "sanitized" if args.sanitize else "checked"
+    library = op.EMULATED(build.emulated(args.emulate, variant, folder=op.SOURCES))
+    memory = HostMemory(library)
+    failures = _count(op.checked(library, memory, args.long))
+    return failures + _count(op.in_other_orders(library, memory, range(1, args.seeds + 1)))
+
+
+def _run_on_gpu(op, args: argparse.Namespace, torch) -> int:
+    """Checks and measures an op's kernels on a GPU; returns the number of failures."""
+    major, minor = torch.cuda.get_device_capability()
+    library = op.LIBRARY(build.for_gpu(10 * major + minor, op.SOURCES))
+    failures = _count(op.checked(library, GpuMemory(torch), args.long))
+    failures += _count([("offsets beyond 2^31", op.TIMING.check_large(library, torch))])
+    if not args.no_timing:
+        rows = op.TIMING.measure(library, torch)
+        print(op.TIMING.table(rows), flush=True)
+        if args.output is not None:
+            machine = rounds.machine(torch) | {"nvcc": build.nvcc_version()}
+            args.output.write_text(op.TIMING.page(rows, machine, sys.argv[1:]))
+    return failures
+
+
+def _count(checked: Iterable[tuple[object, list[str]]]) -> int:
+    """Prints what is wrong with each case; returns how many are."""
+    started, num_cases, failures = time.monotonic(), 0, 0
+    for case, complaints in checked:
+        num_cases += 1
+        failures += bool(complaints)
+        if complaints and failures <= _MOST_FAILURES:
+            print(f"WRONG {case}:", *complaints, sep="\n    ", flush=True)
+    elapsed_s = time.monotonic() - started
+    print(f"{num_cases} cases, {failures} wrong, in {elapsed_s:.0f} s", flush=True)
+    return failures
 
 
 def _torch_with_gpu():

@@ -2,7 +2,6 @@
 
 import ctypes
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.gpu import build, cases, check, reference
+from tests.gpu import build, cases, check, dot_interaction, reference
 from tests.gpu.cases import SHARED_BYTES, Case
-from tests.gpu.library import BAD_ARGUMENT, Device, EmulatedLibrary, Emulator, width
+from tests.gpu.library import Device, EmulatedLibrary, Emulator, width
 from tests.gpu.memory import HostMemory
 
 pytestmark = pytest.mark.long
@@ -29,24 +28,14 @@ def kernels(request) -> tuple[EmulatedLibrary, HostMemory]:
 
 
 def test_sweep(kernels, request):
-    """Sizes, layouts, flags, dtypes: right numbers in the right places and no fault."""
-    library, memory = kernels
-    sweep = check.sweep(library, memory, cases.for_emulator(request.config.getoption("--long")))
-    wrong = [f"{case}: {complaints}" for case, complaints in sweep if complaints]
-    assert not wrong, "\n".join(wrong)
-
-
-def test_arguments(kernels):
-    assert check.check_arguments(*kernels) == []
+    """Arguments, sizes, layouts, flags, dtypes: right numbers in the right places and no fault."""
+    checked = dot_interaction.checked(*kernels, request.config.getoption("--long"))
+    assert [(name, complaints) for name, complaints in checked if complaints] == []
 
 
 def test_orders_of_threads(kernels):
-    library, memory = kernels
-    wrong = []
-    for case in cases.for_seeds():
-        library.set_device(case.device)
-        wrong += check.same_for_every_seed(library, memory, case, range(1, 5))
-    assert wrong == []
+    orders = dot_interaction.in_other_orders(*kernels, range(1, 5))
+    assert [(case, complaints) for case, complaints in orders if complaints] == []
 
 
 @pytest.mark.parametrize("dtype", cases.DTYPES)
@@ -78,7 +67,7 @@ def test_shared_memory_of_every_part():
             assert check.check(library, HostMemory(library), case) == []
 
 
-@pytest.mark.parametrize("architecture", [800, *(pytest.param(a) for a in (700, 750))])
+@pytest.mark.parametrize("architecture", build.ARCHITECTURES)
 def test_sweep_under_sanitizers(root: Path, architecture):
     """AddressSanitizer and UBSan, in a process that has them from its start."""
     command = [sys.executable, "-m", "tests.gpu", "--emulate", str(architecture), "--sanitize"]
@@ -240,13 +229,6 @@ def test_overruns_under_sanitizer(root: Path):
         assert noticed in done.stderr
 
 
-def test_build_errors():
-    with pytest.raises(ValueError, match=r"not for 610 as 'checked'"):
-        build.emulated(610)
-    with pytest.raises(ValueError, match=r"not for 800 as 'quick'"):
-        build.emulated(800, "quick")
-
-
 def test_number_formats(planted):
     """Conversions are NumPy's, for every half and bfloat16 and for ties."""
     functions = planted.kernels
@@ -282,124 +264,3 @@ def test_number_formats(planted):
     got = np.array([functions.planted_to_tf32(int(bits)) for bits in random.view(np.uint32)])
     expected = reference.to_tf32(random).view(np.uint32)
     np.testing.assert_array_equal(got.astype(np.int64) & 0xFFFFFFFF, expected)
-
-
-_BARRIER = re.compile(r"^ *(SyncTeam<\w+>|SyncWarp|CopyWait<\d+>)\(\);", re.MULTILINE)
-
-
-def _barriers() -> list[tuple[str, int, int]]:
-    """Returns each barrier statement with its begin and end in kernels.cuh."""
-    source = (build.SOURCES / "cuda/kernels.cuh").read_text()
-    # The definition of SyncTeam has barriers too, without which none is left.
-    matches = _BARRIER.finditer(source, source.index("ForwardKernel("))
-    return [(match.group().strip(), *match.span()) for match in matches]
-
-
-def test_necessity_of_barriers(tmp_path):
-    """Without any one barrier the sweep finds a wrong result on some part."""
-    source = (build.SOURCES / "cuda/kernels.cuh").read_text()
-    barriers = _barriers()
-    assert len(barriers) >= 6
-    unnoticed = []
-    for number, (barrier, begin, end) in enumerate(barriers):
-        changed = source[:begin] + source[end:]
-        sources = _changed(tmp_path / str(number), "kernels.cuh", changed)
-        if not _is_noticed(sources, (800, 750)):
-            unnoticed.append(f"line {source.count(chr(10), 0, begin) + 1}: {barrier}")
-    assert unnoticed == []
-
-
-# (file, text that occurs once, its replacement)
-_MISTAKES = [
-    # What may move at once.
-    ("launch.cu", "if (rest_piece < matrix.piece) matrix.piece = rest_piece;", "(void)rest_piece;"),
-    ("launch.cu", "PieceBytes(Bits(rest), matrix.rest_stride)", "PieceBytes(Bits(rest))"),
-    ("launch.cu", "PieceBytes(Bits(rest), matrix.rest_stride)", "PieceBytes(matrix.rest_stride)"),
-    ("launch.cu", "(Bits(first), matrix.first_stride, ", "(Bits(first), "),
-    ("launch.cu", "(Bits(first), matrix.first_stride, ", "(matrix.first_stride, "),
-    ("launch.cu", "PieceBytes(Bits(data), bytes)", "PieceBytes(bytes)"),
-    ("launch.cu", " && (plan.upstream_copies > 0 || PieceBytes(Bits(upstream)) == 16)", ""),
-    # Sizes out of range.
-    ("launch.cu", "if (shape == nullptr) return false;", ""),
-    ("launch.cu", "s.features > INT32_MAX || ", ""),
-    ("launch.cu", " || Overflows(s.features, 16 * s.dim)", ""),
-    ("launch.cu", "if (s.first_stride > INT64_MAX / 16 || ", "if ("),
-    ("launch.cu", " || s.rest_stride > INT64_MAX / 16)", ")"),
-    ("launch.cu", "!Overflows(s.batch, 4 * s.first_stride) && ", ""),
-    ("launch.cu", "&& !Overflows(s.batch, 4 * s.rest_stride) ", ""),
-    ("launch.cu", "!Overflows(s.batch, 4 * Width(s)) && ", ""),
-    ("launch.cu", " && !Overflows(s.batch, 4 * s.features * (s.dim + 1));", ";"),
-    # Streams.
-    ("launch.cu", "plan.shared_bytes, stream,", "plan.shared_bytes, nullptr,"),
-    ("launch.cu", " 0,\n                stream,", " 0,\n                nullptr,"),
-    # Rounding to TF32.
-    ("tiles.cuh", "RoundToTf32(*reinterpret_cast<const uint32_t*>(&x))",
-     "*reinterpret_cast<const uint32_t*>(&x)"),
-    ("tiles.cuh", "      }\n      RoundWords(right);\n", "      }\n"),
-    ("tiles.cuh", " * 16);\n    RoundWords(rows);\n", " * 16);\n"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("file", "right", "wrong"), _MISTAKES)
-def test_mistakes(tmp_path, file, right, wrong):
-    source = (build.SOURCES / "cuda" / file).read_text()
-    sources = _changed(tmp_path / "changed", file, source.replace(right, wrong))
-    assert _is_noticed(sources, (800,))
-
-
-def test_unchanged_sources(tmp_path):
-    sources = tmp_path / "unchanged"
-    shutil.copytree(build.SOURCES, sources)
-    assert not _is_noticed(sources, (800,))
-
-
-def test_places_of_mistakes():
-    """Each text that the long tests change occurs exactly once."""
-    for file, right, wrong in _MISTAKES:
-        assert (build.SOURCES / "cuda" / file).read_text().count(right) == 1, (file, right)
-        assert right != wrong
-    assert len(_barriers()) >= 6
-
-
-def _changed(folder: Path, file: str, text: str) -> Path:
-    shutil.copytree(build.SOURCES, folder)
-    (folder / "cuda" / file).write_text(text)
-    return folder
-
-
-# A kernel that is let loose on sizes out of range may end its process.
-_CHECK = """
-import sys
-from pathlib import Path
-from tests.gpu import build, cases, check
-from tests.gpu.library import EmulatedLibrary
-from tests.gpu.memory import HostMemory
-
-build.SOURCES = Path(sys.argv[1])
-path = build.emulated(int(sys.argv[2]))
-print("built", flush=True)
-library = EmulatedLibrary(path)
-path.unlink()
-memory = HostMemory(library)
-wrong = bool(check.check_arguments(library, memory)) or any(
-    complaints for _, complaints in check.sweep(library, memory, cases.for_emulator(long=False))
-)
-sys.exit(1 if wrong else 0)
-"""
-
-
-def _is_noticed(sources: Path, architectures) -> bool:
-    for architecture in architectures:
-        command = [sys.executable, "-c", _CHECK, str(sources), str(architecture)]
-        done = subprocess.run(
-            command, cwd=build.HERE.parents[1], capture_output=True, text=True, check=False
-        )
-        assert done.stdout == "built\n", done.stderr
-        if done.returncode != 0:
-            return True
-    return False
-
-
-def test_text_of_refusals(kernels):
-    library, _ = kernels
-    assert library.error(BAD_ARGUMENT)

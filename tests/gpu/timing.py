@@ -66,21 +66,22 @@ def measure(library: Library, torch) -> list[Row]:
     return rows
 
 
-def check_large(library: Library, torch) -> str | None:
+def check_large(library: Library, torch) -> list[str]:
     """Offsets beyond 2^31 numbers: the first and last samples of a batch that has them.
 
-    Returns what is wrong, or None; also None where the card has no memory for it.
+    Returns what is wrong; nothing where the card has no memory for it.
     """
     features, dim, dtype = 27, 128, "float16"
     batch = math.ceil((2**31 + 2**28) / (features * dim))
     needed_bytes = 2 * batch * (2 * features * dim + 2 * width(dim, features))
     if needed_bytes > 0.8 * torch.cuda.mem_get_info()[0]:
-        return None
+        return []
     buffers = _make_buffers(torch, batch, features, dim, dtype, for_torch=False)
     shape = _shape(batch, features, dim, dtype)
     _run_forward(library, torch, shape, buffers, 0)
     _run_backward(library, torch, shape, buffers, 0)
-    return _complaint_of_some_samples(torch, buffers, dtype, library.kernel(shape))
+    complaint = _complaint_of_some_samples(torch, buffers, dtype, library.kernel(shape))
+    return [complaint] if complaint else []
 
 
 def _measure_size(library, torch, copy, batch, features, dim, dtype, flags) -> Row:

@@ -15,7 +15,6 @@ from tests.forked_python import install_shim
 from tests.ranks import horovodrun, recipe_worker
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LAUNCHERS = ("gloo", "mpi")
 
 
 class RanksRun(NamedTuple):

@@ -37,11 +37,6 @@ def test_collectives(checked, launcher, num_ranks):
 
 
 @pytest.mark.parametrize(("launcher", "num_ranks"), LAUNCHES)
-def test_metrics_of_ranks(checked, launcher, num_ranks):
-    assert [results["metrics"] for results in checked(launcher, num_ranks)] == ["agree"] * num_ranks
-
-
-@pytest.mark.parametrize(("launcher", "num_ranks"), LAUNCHES)
 def test_steps_with_idle_ranks(checked, launcher, num_ranks):
     """Weights and outputs, eager and compiled."""
     for results in checked(launcher, num_ranks):

@@ -1,16 +1,13 @@
 """`dlrm.py` on several ranks: N ranks equal one, and an error is printed once."""
 
 import json
-import os
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.ranks.conftest import run_limited
 from tests.tables import arrays_of
 
 NUM_RANKS = [2, pytest.param(3, marks=pytest.mark.long)]
@@ -261,31 +258,3 @@ def test_own_initial_weights(rows, run_recipes, tmp_path):
     run_recipes(1, {"eval": (*recipe, *places, "--mode=eval", "--eval_mapping=validation")})
     expected = summary(tmp_path / "train")["log_loss"]
     assert summary(tmp_path / "eval")["log_loss"] == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.long
-def test_real_rows(criteo_rows, run_script, run_recipes, run_ranks, tmp_path):
-    """On the first 10,000 rows of the Criteo log, 2 ranks reach the AUC of one."""
-    prepared = tmp_path / "criteo"
-    done = run_script(
-        *("-m", "preproc.criteo", "--input", criteo_rows, "--output", prepared),
-        *("--frequency_threshold", "3", "--holdout_fraction", "0.2"),
-    )
-    assert done.returncode == 0, done.stderr
-    flags = ("--dataset_path", prepared, *SMALL, "--run_dir")
-    run_recipes(1, {"one": ("dlrm.py", *flags, tmp_path / "one")})
-    run_ranks(2, "dlrm.py", *flags, tmp_path / "two")
-    one, two = summary(tmp_path / "one"), summary(tmp_path / "two")
-    assert one["auc"] > 0.6
-    assert two["auc"] == pytest.approx(one["auc"], abs=2e-3)
-
-
-@pytest.mark.long
-def test_launcher_with_one_rank(rows, one_rank, tmp_path):
-    """horovodrun -np 1 and mpirun -np 1 train as plain python does."""
-    flags = ("--dataset_path", rows, *SMALL, "--run_dir", tmp_path / "run")
-    launcher = str(Path(sys.executable).parent / "horovodrun")
-    command = [launcher, "--gloo", "-np", "1", sys.executable, "dlrm.py", *map(str, flags)]
-    code, output = run_limited(command, {**os.environ}, 400)
-    assert code == 0, output
-    same_losses(one_rank / "train", tmp_path / "run")

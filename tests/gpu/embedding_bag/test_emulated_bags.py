@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.gpu import build
-from tests.gpu.embedding_bag import arguments, cases, check, reference
+from tests.gpu.embedding_bag import check, embedding_bag, reference
 from tests.gpu.embedding_bag.cases import BagCase
 from tests.gpu.embedding_bag.inputs import make_inputs
 from tests.gpu.embedding_bag.library import (
@@ -37,31 +37,16 @@ def kernels() -> tuple[EmulatedBagLibrary, HostMemory]:
     return library, HostMemory(library)
 
 
-def _wrong(checks, kernels, long: bool) -> list[str]:
-    return [
-        f"{function.__name__}, {case}: {complaints}"
-        for function, sweep in checks
-        for case, complaints in check.sweep(function, *kernels, sweep(long))
-        if complaints
-    ]
+def test_sweep_of_bags(kernels, request):
+    """Arguments, dims, layouts, dtypes, optimizers: right numbers in the right places, no fault."""
+    checked = embedding_bag.checked(*kernels, request.config.getoption("--long"))
+    assert [(name, complaints) for name, complaints in checked if complaints] == []
 
 
-@pytest.mark.parametrize("checked", check.CHECKS, ids=["forward", "update", "gradient"])
-def test_sweep_of_bags(kernels, checked, request):
-    """Dims, layouts, dtypes, optimizers: right numbers in the right places and no fault."""
-    wrong = _wrong([checked], kernels, request.config.getoption("--long"))
-    assert not wrong, "\n".join(wrong)
-
-
-def test_arguments_of_bags(kernels):
-    assert arguments.check_arguments(*kernels) == []
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_orders_of_threads_of_bags(kernels, optimizer):
+def test_orders_of_threads_of_bags(kernels):
     """Bits do not depend on the order of threads and blocks, or on the number of blocks."""
-    case = BagCase(12, 40, cases.LONG, weighted=True, optimizer=optimizer, uses=2)
-    assert check.same_for_every_order(*kernels, case, range(1, 4)) == []
+    orders = embedding_bag.in_other_orders(*kernels, range(1, 4))
+    assert [(case, complaints) for case, complaints in orders if complaints] == []
 
 
 def test_expected_numbers_by_hand(kernels):
@@ -143,9 +128,6 @@ def test_order_of_sums():
     assert reference.ordered_gradient([pairs], [upstream], 2).tolist() == [[2.0**24 + 2]]
 
 
-# ---- Long tests ---------------------------------------------------------------------------------
-
-
 def test_bags_under_sanitizers(root: Path):
     """AddressSanitizer and UBSan, in a process that has them from its start."""
     command = [sys.executable, "-m", "tests.gpu", "--emulate", "800", "--sanitize"]
@@ -178,133 +160,3 @@ def test_instructions_of_memory(tmp_path):
         assert len(re.findall(r"st\.global\.(f32|[ub]16)", entry)) <= has_accumulator, name
         if re.search(r"<float, \w+, 4, |, 8>|, 8, \d>|PieceSource<float>", name):
             assert "ld.global.v4" in entry, name
-
-
-# (file, text that occurs once, its replacement)
-_MISTAKES = [
-    # Forward.
-    ("ids.cuh", "id[i] = position + i < end ? from[i] : -1;\n  } else",
-     "id[i] = from[i];\n  } else"),
-    ("forward.cuh", "if (row[i] >= 0) vector[i] = ", "vector[i] = "),
-    ("forward.cuh", "factor[i] = p.ids.weights[position + i]", "factor[i] = 1.0f"),
-    ("forward.cuh", "sum[i] *= bag.factor;", "sum[i] *= 1.0f;"),
-    ("forward.cuh", "p.first_sample + row_sample", "row_sample + 0 * p.first_sample"),
-    ("ids.cuh", "static_cast<uint64_t>(id) < column.num_rows", "id < int64_t{column.num_rows}"),
-    ("ids.cuh", "id + column.row_offset", "id"),
-    ("vectors.cuh", "multiplier + 1)", "multiplier)"),
-    # Pairs, their order, and runs.
-    ("expand.cuh", "p.keys[to] = row < 0 ? p.no_row : ", "p.keys[to] = "),
-    ("expand.cuh", "if (p.ids.weights != nullptr) factor", "if (false) factor"),
-    ("expand.cuh", "first(middle) <= value", "first(middle) < value"),
-    ("runs.cuh", "static_cast<int64_t>(total.rows) - has_no_row", "total.rows"),
-    ("runs.cuh", "    before.pieces += p.tiles[tile].pieces;\n", ""),
-    ("runs.cuh", "    before.rows += p.tiles[tile].rows;\n", ""),
-    ("runs.cuh", "    p.tiles[tile] = before;\n", ""),
-    ("workspace.cuh", "while (table.rows >> bits", "while (table.rows >> (bits + 1)"),
-    ("workspace.cuh", "take(2 * stretches * table.dim", "take(stretches * table.dim"),
-    ("runs.cuh", "first == 0 ? ~key[0] : ", "first == 0 ? key[0] : "),
-    ("runs.cuh", "if (first + i < p.num_pairs && key[i] != before)", "if (key[i] != before)"),
-    ("runs.cuh", "beginnings.rows | (first % kStretch == 0)",
-     "beginnings.rows"),
-    # Sums.
-    ("reduce.cuh", "if (ahead.row == no_row) return false;\n", ""),
-    ("reduce.cuh", "item->begin % kStretch != 0 || BeginsRow(keys, item->begin)", "true"),
-    ("reduce.cuh", "item->end == num_pairs ||\n                      keys[item->end] != item->row",
-     "item->end == num_pairs"),
-    ("reduce.cuh", "bounds = p.source.LoadBounds(index + 2 * groups);",
-     "bounds = p.source.LoadBounds(index + groups);"),
-    ("reduce.cuh", "      payloads = next;\n", ""),
-    ("reduce.cuh", "range < left ? range : left", "range"),
-    ("reduce.cuh", "if (item->row == no_row || next_row", "if (next_row"),
-    ("reduce.cuh", "begins && ends ? -1", "begins ? -1"),
-    ("reduce.cuh", "    if (first_row == item->row && !BeginsRow(keys, first)) return false;",
-     "   "),
-    ("reduce.cuh", "2 * (stretch + i) + (stretch + i == item.begin)", "2 * (stretch + i)"),
-    ("reduce.cuh", "(bag - uses[use].first_bag) * dim", "bag * dim"),
-    ("reduce.cuh", "if (pair + i < end) payload[i] = from[i];", "payload[i] = from[i];"),
-    ("reduce.cuh", "for (int mask = 1; mask < lanes", "for (int mask = 1; mask < kWarp"),
-    ("reduce.cuh", "return ShuffleFrom(result, first);", "return result;"),
-    ("reduce.cuh", "is_whole && p.vectors <= p.lanes;", "is_whole;"),
-    ("reduce.cuh", "[i]; })] == row) continue;", "[i]; })] == row + 1) continue;"),
-    # Optimizers.
-    ("optimizers.cuh", "const float g = s.gradient_factor * gradient[i];",
-     "const float g = gradient[i];"),
-    ("optimizers.cuh", "s.kept * ToFloat(stored[i]) - step", "ToFloat(stored[i]) - step"),
-    ("optimizers.cuh", "(1.0f - s.beta2) * g * g", "(1.0f - s.beta2) * g"),
-    ("optimizers.cuh", "squares / static_cast<float>(dim)", "squares"),
-    # Launches.
-    ("launch.cu", "kSharedBytesOfColumns, p);\n      if (error != 0) return error;\n    }\n  }",
-     "kSharedBytesOfColumns, p);\n      if (error != 0) return error;\n    }\n    break;\n  }"),
-    ("launch.cu", "CanMove(kWidest, p.dim, table, output)", "CanMove(kWidest, p.dim, table)"),
-    ("launch.cu", "CanMove(count, table->dim, Rows{sums, SizeOf(sum_dtype)})", "true"),
-    ("reduce.cuh", "case kFloat16:", "case kBfloat16:"),
-    ("launch.cu", "CanMoveGradients(count, table->dim, gradient_dtype, uses, num_uses) &&\n"
-     "           CanMove(count, table->dim, Rows{table", "CanMove(count, table->dim, Rows{table"),
-    ("launch.cu", "rest.vectors = static_cast<int32_t>(table.dim / kFloats)",
-     "rest.vectors = p.vectors"),
-    ("workspace.cuh", " + kAlignment - 1);\n  return", ");\n  return"),
-    ("launch.cu", "i == 0 ? uses[i].gradient : nullptr;", "uses[i].gradient;"),
-    ("launch.cu", "BitsOfKeys(table), &sorted, stream.get());", "BitsOfKeys(table), &sorted, 0);"),
-    # Sizes out of range.
-    ("arguments.cuh", "table->rows <= kMaxRows && ", ""),
-    ("arguments.cuh", " && table->dim <= kMaxDim;", ";"),
-    ("arguments.cuh", "if (num_ids != ids->num_ids) return false;", ""),
-    ("arguments.cuh", "column.row_offset > table.rows - column.num_rows", "false"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("file", "right", "wrong"), _MISTAKES)
-def test_mistakes_in_bags(tmp_path, file, right, wrong):
-    source = (build.BAG_SOURCES / "cuda" / file).read_text()
-    folder = _copied(tmp_path)
-    (folder / "cuda" / file).write_text(source.replace(right, wrong))
-    assert _is_noticed(folder)
-
-
-def test_unchanged_bags(tmp_path):
-    assert not _is_noticed(_copied(tmp_path))
-
-
-def test_places_of_mistakes_in_bags():
-    """Each text that the long tests change occurs exactly once."""
-    for file, right, wrong in _MISTAKES:
-        assert (build.BAG_SOURCES / "cuda" / file).read_text().count(right) == 1, (file, right)
-        assert right != wrong
-
-
-def _copied(folder: Path) -> Path:
-    sources = folder / "cc"
-    shutil.copytree(build.BAG_SOURCES / "cuda", sources / "cuda")
-    shutil.copy(build.BAG_SOURCES / "embedding_bag.h", sources)
-    return sources
-
-
-# Wrong offsets may end the process.
-_CHECK = """
-import sys
-from pathlib import Path
-from tests.gpu import build
-from tests.gpu.embedding_bag import arguments, check, test_emulated_bags
-from tests.gpu.embedding_bag.library import EmulatedBagLibrary
-from tests.gpu.memory import HostMemory
-
-build.BAG_SOURCES = Path(sys.argv[1])
-path = build.emulated(800, folder=build.BAG_SOURCES)
-print("built", flush=True)
-library = EmulatedBagLibrary(path)
-path.unlink()
-kernels = library, HostMemory(library)
-wrong = arguments.check_arguments(*kernels) or test_emulated_bags._wrong(
-    check.CHECKS, kernels, long=False
-)
-print(wrong[:3], file=sys.stderr)
-sys.exit(1 if wrong else 0)
-"""
-
-
-def _is_noticed(folder: Path) -> bool:
-    command = [sys.executable, "-c", _CHECK, str(folder)]
-    root = build.HERE.parents[1]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    assert done.stdout == "built\n", done.stderr
-    return done.returncode != 0
