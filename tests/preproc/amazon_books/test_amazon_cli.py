@@ -1,8 +1,5 @@
 """Command line of the preparation: flags, exit statuses, files after a kill."""
 
-import os
-from pathlib import Path
-
 import pytest
 
 from preproc.histories import engines
@@ -41,21 +38,6 @@ def log(tmp_path):
 def test_wrong_flags(flags, message):
     with pytest.raises(ValueError, match=message):
         parse(flags)
-
-
-def test_good_flags():
-    options = parse(
-        [*CSV, "--delimiter", "tab", "--item_features", "a,b", "--memory_limit", "1GiB"]
-    )
-    assert options.delimiter == "\t"
-    assert options.item_features == ("a", "b")
-    assert options.memory_limit_bytes == 1 << 30
-    assert options.threads == len(os.sched_getaffinity(0))
-    assert options.interactions == (Path("log.csv"),)
-    assert parse(AMAZON).amazon_dataset_path == Path("raw")
-    assert parse([*AMAZON[:2], "--reviews", "a", "b", "--no_metadata"]).reviews == tuple(
-        map(Path, "ab")
-    )
 
 
 def test_default_engine(monkeypatch, tmp_path):

@@ -12,6 +12,7 @@ from dataloading.histories.dataset import SequenceDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.amazon_books import parquet_to_tfrecord
 from preproc.encoding.encoder import Encoder
+from preproc.histories import samples
 from preproc.histories.prepare import prepare
 from tests.preproc.amazon_books import amazon_reference as reference
 from tests.preproc.amazon_books.amazon_reference import parse
@@ -80,7 +81,8 @@ def random_log(seed, num_users=9, num_items=12):
         (4, ["--min_events", 3, "--max_history", 4, "--negatives", "popularity"]),
     ],
 )
-def test_rows_against_reference(tmp_path, seed, flags):
+def test_rows_against_reference(tmp_path, monkeypatch, seed, flags):
+    monkeypatch.setattr(samples, "_BLOCK", 1 + 7 * seed)
     events, categories = random_log(seed)
     raw = write_raw(tmp_path / "raw", events, categories, literal=seed % 2, compress=seed > 1)
     result = run(tmp_path / "out", "--amazon_dataset_path", raw, *flags)
@@ -121,18 +123,6 @@ def test_vocabularies(tmp_path, engine):
         return
     assert parquet_to_tfrecord.main([*map(str, paths)]) == 0
     assert Encoder.load(folder / "encoder").digest == encoder.digest
-
-
-def test_numbers_of_threads(tmp_path):
-    events, categories = random_log(5, num_users=40)
-    raw = write_raw(tmp_path / "raw", events, categories)
-    flags = ["--amazon_dataset_path", raw, "--min_events", 3, "--max_history", 6]
-    changes = [["--threads", 1], ["--threads", 3], ["--seed", 1]]
-    output, overwrite = tmp_path / "out", ["--overwrite"]
-    result = [run(output, *flags, *more, *overwrite) for more in changes]
-    assert result[0] == result[1] != result[2]
-    positives = [[row[:5] for row in rows["train"] if row[0]] for rows in result]
-    assert positives[0] == positives[2]
 
 
 def test_bad_lines(tmp_path):
@@ -189,19 +179,6 @@ def test_metadata_without_categories(tmp_path, engine):
     (last, _) = run(tmp_path / "out", *flags)["test"]
     assert last[:4] == (1, 1, 3, 3)  # z, of category d, after none and c
     assert last[5][-2:] == [2, 1]  # the categories of x and y
-
-
-def test_messages(tmp_path, capsys):
-    """Files that were read; a and b stay, c (1 event) and d (2 events) go."""
-    events = [("a", "x", i) for i in range(3)] + [("b", "y", i) for i in range(4)]
-    events += [("c", "x", 1), ("d", "y", 1), ("d", "z", 2)]
-    raw = write_raw(tmp_path / "raw", events, {"x": "c"})
-    (raw / "reviews_B_5.json").write_text("")
-    run(tmp_path / "out", "--amazon_dataset_path", raw, "--min_events", 3)
-    output = capsys.readouterr().err
-    assert f"reviews_*.json of {raw}: reviews_B.json, reviews_B_5.json\n" in output
-    assert "kept 7 of 10 events, of 2 of 4 users" in output
-    assert "--min_events 3 leaves out 3 of 10 events (30.0%), of 2 of 4 users" in output
 
 
 def test_features_of_one_name(tmp_path):

@@ -1,10 +1,8 @@
-"""--min_rating, folders of part files, --strict of ratings."""
+"""--min_rating, and patterns of part files."""
 
 import pytest
 
 from dataloading.spec.data_checks import NOTE, read_findings
-from preproc.movielens.__main__ import main
-from runtime.cli import USER_ERROR
 from tests.preproc.movielens.movielens_reference import CSV_HEADER, prepared
 
 FLAGS = ("--min_ratings", 2, "--valid_negative", 1)
@@ -35,22 +33,6 @@ def test_least_rating(tmp_path, form):
     assert (counts["interactions"], counts["below_min_rating"]) == (12, 12)
     assert counts["dropped_duplicates"] == 0
     assert data_set.spec.metadata["min_rating"] == 3.5
-
-
-@pytest.mark.parametrize(
-    ("header", "rows", "flags", "message"),
-    [
-        ("userId,movieId,timestamp", ["1,2,3"], (), "no column 'rating'"),
-        (CSV_HEADER, ["1,2,good,3"], (), "row 1 .*: rating is 'good'; it must be a number"),
-        (CSV_HEADER, ["1,2,3,3"], (), "--min_rating 4: all 1 ratings are below"),
-    ],
-)
-def test_errors(tmp_path, capsys, header, rows, flags, message):
-    log = write(tmp_path / "r.csv", rows, header)
-    command = ["--input", log, "--output", tmp_path / "out", "--min_rating", 4, *flags]
-    assert main([*map(str, command)]) == USER_ERROR
-    error = capsys.readouterr().err
-    assert all(part in error for part in message.split(" .*"))
 
 
 def test_part_files(tmp_path):

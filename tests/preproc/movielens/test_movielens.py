@@ -2,14 +2,12 @@
 
 import gzip
 import random
-import re
 
 import numpy as np
 import pytest
 
 from preproc.encoding.encoder import Encoder
 from preproc.engines import open_engine as engines
-from preproc.movielens.__main__ import main
 from preproc.movielens.generate_ratings import RatingSizes, generate
 from tests.preproc.movielens.movielens_reference import (
     CSV_HEADER,
@@ -50,10 +48,9 @@ def generated(tmp_path_factory):
 
 
 def test_ratings_by_hand(tmp_path, by_hand, capsys):
-    """Movies 7, 8, 30, 100, 200 are items 0 to 4: numbers in the order of numbers; 55 is only
-    user 11's, who is left out. User 10's movies 100 and 8 are of one time: 8, of the later row, is
-    the last. Each user
-    has one unseen item."""
+    """Movies 7, 8, 30, 100, 200 are items 0 to 4; 55 is only user 11's, who is left out. User 10's
+    movies 100 and 8 are of one time: 8, of the later row, is the last. Each user has one unseen
+    item."""
     data_set = prepared(tmp_path, "--input", by_hand, "--min_ratings", 4, "--valid_negative", 1)
     assert data_set.values == {"item": ["7", "8", "30", "100", "200"], "user": ["9", "10"]}
     assert list(data_set.arrays) == ["train", "test"]
@@ -86,13 +83,7 @@ def test_ratings_by_hand(tmp_path, by_hand, capsys):
         "counts": counts,
     }
     message = capsys.readouterr().out
-    for part in (
-        "users: 2 ",
-        "items: 5 ",
-        "users left out: 1 (fewer items than --min_ratings 4)\n",
-        "train: 6 ",
-        "test: 2 ",
-    ):
+    for part in ("users: 2 ", "items: 5 ", "users left out: 1 (", "train: 6 ", "test: 2 "):
         assert f"  {part}" in message
 
 
@@ -150,45 +141,6 @@ def test_forms_of_one_log(tmp_path, generated):
         *(*columns, "--valid_negative", 20),
     )
     assert_same(plain, data_set)
-
-
-def test_text_and_timestamps(tmp_path, capsys):
-    """007 and 7 are two users; text goes by its bytes; times down to the microsecond."""
-    log = tmp_path / "events.csv"
-    log.write_text(
-        "user,song,at\n"
-        '007,"b, ""live""",2014-07-23 12:00:00.000002\n'
-        "007,é,2014-07-23T12:00:00.000001Z\n"
-        "7,Z,2014-07-23\n"
-        "7,a,2014-07-22 23:59:59\n",
-        encoding="utf-8",
-    )
-    columns = ["--user_column", "user", "--item_column", "song", "--time_column", "at"]
-    flags = ["--min_ratings", 2, "--valid_negative", 2]
-    data_set = prepared(tmp_path, "--input", log, *columns, *flags)
-    assert data_set.values == {"user": ["007", "7"], "item": ["Z", "a", 'b, "live"', "é"]}
-    assert capsys.readouterr().out.count("(ids in the order of the texts by UTF-8 bytes)\n") == 2
-    assert data_set.arrays["train"]["item"].tolist() == [3, 1]
-    assert data_set.lists("test")[1][:, 0].tolist() == [2, 0]
-
-
-def test_spellings_of_missing_values(tmp_path, capsys):
-    """The remedy of the error makes the spelling a user; the encoder keeps the others."""
-    log = tmp_path / "ratings.csv"
-    rows = "".join(f"{user},{item},1,{item}\n" for user in ("NULL", "Ann") for item in (1, 2, 3))
-    log.write_text(f"{CSV_HEADER}\n{rows}Ann,NULL,1,4\nBob,4,1,1\nBob,5,1,2\n")
-    flags = ("--min_ratings", 2, "--valid_negative", 1)
-    command = [*map(str, ("--input", log, *flags, "--output", tmp_path / "x"))]
-    assert main(command) == 2
-    remedy = re.search("--missing_values '(=.*)'", capsys.readouterr().err)[1]
-    assert remedy == r"=NA,N/A,null,\N,-,nan,NaN,None,#N/A"
-    data_set = prepared(tmp_path, "--input", log, *flags, "--missing_values", remedy)
-    assert data_set.values["user"] == ["Ann", "Bob", "NULL"]
-    assert data_set.values["item"] == ["1", "2", "3", "4", "5", "NULL"]
-    assert "NULL" not in Encoder.load(tmp_path / "prepared/encoder").missing_values
-    log.write_text(f"{CSV_HEADER}\nAnn,?,1,1\n")
-    assert main([*command, "--missing_values=?"]) == 2
-    assert "no movieId ('?' is a spelling" in capsys.readouterr().err
 
 
 def test_seeds_memory_and_temp_dir(tmp_path, generated, monkeypatch):
