@@ -12,6 +12,7 @@ from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from dataloading.transcribe import main as transcribe
 from tests.dataloading.formats.record_samples import open_samples
+from tests.interaction_data import write_interactions
 
 # Four rows: (click, x, y0, y1, user, tag, tag), and a feature in no channel.
 CONTENT = {
@@ -174,3 +175,36 @@ def test_missing_record(recorded, tmp_path, capsys, last_too):
         assert "broken: 2 faults" in report  # and the number of prebatches
     with pytest.raises(ValueError, match="is a file missing or cut off|Is a file missing or cut"):
         open_samples(FeatureSpec.from_yaml(folder / "feature_spec.yaml"), "train", 4)
+
+
+INTERACTIONS = {"user": [0, 1, 2, 3, 0], "item": [0, 1, 1, 2, 1]}
+LISTS = {"user": [0, 0, 1, 1, 0, 0], "item": [5, 1, 2, 2, 5, 3], "label": [1, 0, 0, 1, 1, 0]}
+
+
+def described_lists(folder, capsys, lists, code):
+    """Five interactions, and candidate lists of two rows."""
+    splits = {"train": INTERACTIONS, "test": lists}
+    spec = write_interactions(folder, 4, 6, splits, {"test_samples_per_series": 2})
+    spec.to_yaml(folder / "feature_spec.yaml")
+    return values_of(folder, capsys, code)[1]
+
+
+def test_candidate_lists(tmp_path, capsys):
+    report = described_lists(tmp_path, capsys, LISTS, 0)
+    assert "train: 5 rows, 40 bytes" in report
+    assert "item (item, int32): cardinality 6, about 3 ids in use, min 0, mean 1, max 2" in report
+    assert "test: 6 rows, share of 1 in label 0.5000, 3 candidate lists of 2, 54 bytes" in report
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        LISTS | {"user": [0, 0, 1, 2, 0, 1]},
+        LISTS | {"label": [1, 0, 0, 1, 0, 0]},
+        {name: values[:1] for name, values in LISTS.items()},
+    ],
+    ids=["two users", "no positive", "shorter than a list"],
+)
+def test_broken_lists(lists, tmp_path, capsys):
+    report = described_lists(tmp_path, capsys, lists, 1)
+    assert re.search("broken: 1 faults\n.*split 'test'.*test_samples_per_series", report), report

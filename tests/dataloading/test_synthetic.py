@@ -71,13 +71,6 @@ def test_power_law_in_the_tail_of_a_large_table(alpha):
     assert (abs(counts - expected) < 5 * np.sqrt(expected) + 1).all()
 
 
-def test_memory_of_a_table_of_a_billion_rows():
-    law = PowerLaw(10**9, 1.1)
-    assert len(law.head_probabilities) == 65_536
-    ids = law.draw(np.random.default_rng(0), 100_000)
-    assert 65_536 < ids.max() < 10**9
-
-
 def test_best_auc_and_scikit_learn():
     dataset = SyntheticDataset(SMALL, "validation", 4096, num_samples=20_000, seed=3)
     rows = SyntheticSamples(SMALL, "validation", 3)
@@ -93,21 +86,17 @@ def test_best_auc_and_scikit_learn():
 
 
 def test_auc_from_counts_by_hand():
+    """Pairs of (click, no click): (1, 0), (1, 1) tie, (2, 0), (2, 1): 3.5 of 4."""
     counts = LogitCounts()
-    assert np.isnan(counts.best_auc)
-    assert np.isnan(counts.click_rate)
-    # Pairs of (click, no click): (1, 0), (1, 1) tie, (2, 0), (2, 1): 3.5 of 4.
-    counts.add(np.array([0.0, 1.0, 1.0, 2.0]), np.array([0, 1, 0, 1]))
+    assert np.isnan(counts.best_auc) and np.isnan(counts.click_rate)
+    score = np.array([0.0, 1.0, 1.0, 2.0])
+    counts.add(score, np.array([0, 1, 0, 1]))
     assert counts.best_auc == 3.5 / 4
     assert (counts.num_samples, counts.click_rate) == (4, 0.5)
-    score = np.array([0.0, 1.0, 1.0, 2.0])
     p = 1 / (1 + np.exp(-score))
     wins = (np.sign(score[:, None] - score[None, :]) + 1) / 2
     weight = p[:, None] * (1 - p[None, :])
     assert counts.expected_auc == pytest.approx((weight * wins).sum() / weight.sum())
-    one_class = LogitCounts()
-    one_class.add(np.array([0.5]), np.array([True]))
-    assert np.isnan(one_class.best_auc)
 
 
 def test_teacher_and_a_linear_model():
@@ -229,11 +218,6 @@ def test_rows_of_files_and_of_the_generator(tmp_path):
     assert FeatureSpec.from_yaml(tmp_path / "data set/feature_spec.yaml") == written
 
 
-def test_undefined_auc(tmp_path):
-    written = write_dataset(tmp_path / "one", SMALL, {"test": 1})
-    assert written.metadata["test"]["best_auc"] is None
-
-
 LABEL_TWICE = FeatureSpec.from_dict(
     {
         **SMALL.to_dict(),
@@ -274,14 +258,11 @@ def test_folder_with_other_files(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_output_of_the_tool(tmp_path, run_script):
-    done = run_script(
-        *("-m", "dataloading.synthetic", "--output", tmp_path / "out", "--rows", 1000),
-        *("--validation_rows", 200, "--test_rows", 300, "--cardinalities", "10,20"),
-        *("--hotness", "1,2", "--alpha", "1.2", "--num_numerical", 2, "--seed", 1),
-    )
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+def test_output_of_the_tool(tmp_path, capsys):
+    flags = f"--output {tmp_path / 'out'} --rows 1000 --validation_rows 200 --test_rows 300 "
+    flags += "--cardinalities 10,20 --hotness 1,2 --alpha 1.2 --num_numerical 2 --seed 1"
+    assert main(flags.split()) == 0
+    lines = capsys.readouterr().out.splitlines()
     # A row: 1 byte of label, 2 float16, 1 + 2 ids of one byte.
     expected = r"train: 1,000 rows, 8,000 bytes, click rate 0\.\d+, best reachable AUC 0\.\d+ \(exp"
     assert re.match(expected, lines[0])
@@ -296,5 +277,7 @@ def test_features_from_a_spec_and_errors_of_the_tool(tmp_path, capsys):
     arguments = ["--output", str(tmp_path / "out"), "--feature_spec", str(tmp_path / "f.yaml")]
     assert main([*arguments, "--rows", "50", "--validation_rows", "1", "--test_rows", "50"]) == 0
     assert "validation: 1 rows" in capsys.readouterr().out
+    written = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")
+    assert written.metadata["validation"]["best_auc"] is None, "of one row"
     assert main([*arguments, "--rows", "50"]) == 2
     assert "exists and is not an empty folder" in capsys.readouterr().err

@@ -132,13 +132,14 @@ def test_ragged_rows_of_one_length(tmp_path):
     assert rows_found == [row.many for row in rows]
 
 
-@pytest.mark.parametrize("first", [(), (1, 2)], ids=["none at first", "others later"])
-def test_rows_of_different_length(tmp_path, capsys, first):
-    rows = [Row(0, (0, 0), 1, first), Row(0, (0, 0), 1, (1, 2)), Row(0, (0, 0), 1, (1,))]
+@pytest.mark.parametrize(
+    ("first", "row", "others"), [((), 0, 3), ((1, 2), 2, 2)], ids=["none at first", "others later"]
+)
+def test_rows_of_different_length(tmp_path, capsys, first, row, others):
+    rows = [Row(0, (0, 0), 1, ids) for ids in (first, (1, 2), (1,))]
     original(tmp_path / "first", rows).to_yaml(tmp_path / "first/feature_spec.yaml")
     assert transcribe(tmp_path / "first", tmp_path / "second", *TO_BINARIES) == 2
-    number, expected = (2, 2) if first else (0, 3)
-    message = rf"feature 'many': row {number} has \d ids, others have {expected}; .* keep the data"
+    message = rf"feature 'many': row {row} has \d ids, others have {others}; .* keep the data"
     assert re.search(message, capsys.readouterr().err)
     assert [path.name for path in tmp_path.iterdir()] == ["first"], "nothing is left over"
 

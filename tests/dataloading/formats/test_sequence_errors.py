@@ -31,16 +31,6 @@ def channels(**lists) -> dict:
     return {"channel_spec": CHANNELS | lists}
 
 
-def test_channels(tmp_path):
-    result = sequence_channels(spec_of(tmp_path), ("train",))
-    assert (result.label, result.user, result.target) == (("label",), ("user",), ("item", "cat"))
-    assert result.positive == ("item_pos", "cat_pos")
-    assert result.negative == ("item_neg", "cat_neg") and result.history_length == LENGTH
-    without = sequence_channels(spec_of(tmp_path), with_labels=False, with_negatives=False)
-    assert without.label == () and without.negative == result.negative
-    assert sequence_channels(spec_of(tmp_path, **channels(user_features=[]))).user == ()
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -172,6 +172,7 @@ def drawn(limit, numbers, largest, epoch=0):
     return drawn_below(limit, tf.constant(numbers), largest, keys(0, epoch)[1]).numpy()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", [0, 2**40], ids=["small", "large"])
 def test_independent_draws_of_neighbours_and_epochs(first):
     """The negatives of an interaction, of the next ones, and of the same row in the next epoch."""
@@ -187,21 +188,21 @@ def test_independent_draws_of_neighbours_and_epochs(first):
         assert abs(excess(counts, len(numbers) / 400)) < 4
 
 
-@pytest.mark.parametrize("size", [*range(1, 20), 128, 1000, 65_537, 1 << 17])
+@pytest.mark.parametrize("size", [1, 2, 3, 10, 17, 128, 1000, 65_537])
 def test_permutations(size):
     numbers = KeyedOrder(size).permuted(tf.range(size, dtype=tf.int64), keys(size)[0]).numpy()
     assert np.array_equal(np.bincount(numbers, minlength=size), np.ones(size, int))
 
 
-@pytest.mark.parametrize("size", [1, 10, 63, 64])
+@pytest.mark.parametrize("size", [1, 63])
 def test_permutations_with_surplus_pairs(size, monkeypatch):
     monkeypatch.setattr(keyed_permutation, "_widths", lambda size: (8, 8))
-    for epoch in range(20):
+    for epoch in range(5):
         result = KeyedOrder(size).permuted(tf.range(size, dtype=tf.int64), keys(0, epoch)[0])
         assert sorted(result.numpy()) == list(range(size))
 
 
-@pytest.mark.parametrize("size", [(1 << 32) + 15, 10**12 + 39, 1 << 62])
+@pytest.mark.parametrize("size", [10**12 + 39, 1 << 62])
 def test_samples_of_huge_permutations(size):
     rng = np.random.default_rng(0)
     begins = [0, size - 20_000, *rng.integers(0, size - 20_000, 4)]
@@ -213,6 +214,7 @@ def test_samples_of_huge_permutations(size):
     assert abs(excess(buckets, len(request) / 100)) < 4
 
 
+@pytest.mark.quick("499979")
 @pytest.mark.parametrize("size", [524_288, 499_979])
 def test_mixing_of_an_epoch(size):
     """New positions of neighbours, also of those one width apart, are uniform and independent."""
@@ -261,8 +263,7 @@ def test_size_of_the_graph_of_a_step(tmp_path):
     assert graph.as_graph_def().ByteSize() < 100_000
 
 
-@pytest.mark.parametrize("exponent", [0.3, 1.0])
-def test_negatives_by_popularity(exponent, tmp_path):
+def test_negatives_by_popularity(tmp_path, exponent=0.3):
     """Chi-square of 2 million draws; an item without interactions counts as one with one."""
     counts = np.array([0, 1, 3, 900, 40, 7])
     items = np.repeat(np.arange(len(counts)), counts)

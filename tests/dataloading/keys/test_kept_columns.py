@@ -84,7 +84,7 @@ def test_split_tfrecords(binaries, tmp_path):
 
 
 def test_histories(tmp_path):
-    spec = sequence_data.write(tmp_path, 11, 4)
+    sequence_data.write(tmp_path, 11, 4)
 
     def names_of(ids):
         return pa.array([f"sku-{item}" for item in ids])

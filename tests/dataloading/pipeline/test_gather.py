@@ -14,12 +14,6 @@ def test_order():
     assert scattered.in_batch_order().tolist() == [7, 0, 9, 3]
 
 
-@pytest.mark.parametrize("num_bytes", [0, 1, 1000])
-def test_alignment(num_bytes):
-    buffer = aligned(num_bytes)
-    assert buffer.shape == (num_bytes,) and buffer.ctypes.data % 64 == 0
-
-
 @pytest.mark.parametrize("size", [1, 4, 13, 63, 64, 65, 200])
 def test_equal_sizes(implementation, size):
     random = np.random.default_rng(size)

@@ -46,13 +46,12 @@ def test_values_by_hand(samples):
 
 def inputs_of(dataset):
     """Returns numerical features and ids of all real samples."""
-    batches = [b for b in dataset.dataset() if True]
-    kept = [b.weights.numpy()[:, 0] > 0 for b in batches]
-    columns = [[b.inputs.numerical, *b.inputs.categorical] for b in batches]
-    return [
-        np.concatenate([c.numpy()[k] for c, k in zip(column, kept, strict=True)])
-        for column in zip(*columns, strict=True)
-    ]
+    batches = []
+    for batch in dataset.dataset():
+        kept = batch.weights.numpy()[:, 0] > 0
+        columns = (batch.inputs.numerical, *batch.inputs.categorical)
+        batches.append([column.numpy()[kept] for column in columns])
+    return [np.concatenate(parts) for parts in zip(*batches, strict=True)]
 
 
 def test_permuted_data_set(tmp_path):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dataloading.formats import raw_binary
 from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec, write_dataset
@@ -148,26 +147,6 @@ def test_files_of_unequal_length(copied):
     with pytest.raises(ValueError, match=r"\(train/label.bin\) has 30 rows .* has 28"):
         StoredDataset(copied, "train", 8, global_features=[3])
     assert StoredDataset(copied, "train", 8, global_features=[2]).num_samples == 30
-
-
-def test_reads_of_a_feature_per_batch(copied, monkeypatch):
-    reads = []
-    read = raw_binary.BinaryChunk.read
-
-    def counted(chunk, rows):
-        values = read(chunk, rows)
-        reads.append((chunk.files[0], len(values)))
-        return values
-
-    monkeypatch.setattr(raw_binary.BinaryChunk, "read", counted)
-    loader = StoredDataset(copied, "train", 10, world_size=2, global_features=[3, 1, 3, 3])
-    loader._read_part(0, 0, 0)
-    assert sorted(reads) == [
-        ("train/cat_1.bin", 10),
-        ("train/cat_3.bin", 10),
-        ("train/label.bin", 5),
-        ("train/numerical.bin", 5),
-    ]
 
 
 def test_checks_of_ids_on_their_rank(copied):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dataloading.pipeline.shuffle import BlockShuffle, FileOrder, padded_shares, share_of_rank
+from dataloading.pipeline.shuffle import BlockShuffle, padded_shares, share_of_rank
 
 
 def shuffle(num_samples=1003, seed=5, block_samples=10, window_samples=40):
@@ -29,21 +29,6 @@ def test_window_of_permuted_blocks():
     assert len(set.union(*blocks)) == 100
     neighbours = sum(max(window) - min(window) == 3 for window in blocks)
     assert neighbours < 3  # windows are made of blocks from anywhere
-
-
-def test_file_order():
-    assert FileOrder().samples(7, 3, 9) == range(3, 9)
-
-
-def test_shares_of_a_batch():
-    assert [share_of_rank(10, rank, 4) for rank in range(4)] == [
-        (0, 3, 3),
-        (3, 6, 3),
-        (6, 8, 3),
-        (8, 10, 3),
-    ]
-    assert [share_of_rank(1, rank, 3) for rank in range(3)] == [(0, 1, 1), (1, 1, 1), (1, 1, 1)]
-    assert share_of_rank(7, 0, 1) == (0, 7, 7)
 
 
 def test_layout_of_a_global_batch():

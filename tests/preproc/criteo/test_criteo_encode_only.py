@@ -1,6 +1,7 @@
 """New raw rows with the ids of an existing data set, for prediction."""
 
 import gzip
+import re
 import shutil
 
 import numpy as np
@@ -63,12 +64,9 @@ def _last_day(known):
     return {name: test[name] + validation[name] for name in test}
 
 
-def test_last_day_again(log, known, tmp_path, capsys):
+def test_last_day_again(log, known, tmp_path):
     """Encoding a prepared day gives the rows that the preparation stored, in one split."""
     assert encode(log / "day_2", tmp_path / "out", known) == 0
-    progress = capsys.readouterr().err
-    assert "[2/29] copy the vocabularies: " not in progress and "count" not in progress
-    assert "[3/29] copy the vocabularies: 26 columns" in progress
     assert data_of(tmp_path / "out", "test") == _last_day(known)
     spec = FeatureSpec.from_yaml(tmp_path / "out" / "feature_spec.yaml")
     old = FeatureSpec.from_yaml(known / "feature_spec.yaml")
@@ -147,59 +145,40 @@ def test_missing_labels(log, known, tmp_path, capsys):
     assert "line 2: its label is ''; a label is 0 or 1" in capsys.readouterr().err
 
 
-def vocabulary(folder):
-    return folder / "encoder" / "vocabulary" / "cat_7.parquet"
+def change_values(change):
+    """Returns a function that changes the vocabulary of cat_7 of a data set."""
 
+    def damage(folder):
+        path = folder / "encoder/vocabulary/cat_7.parquet"
+        pq.write_table(change(pq.read_table(path)), path)
 
-def cut_off(folder):
-    pq.write_table(pq.read_table(vocabulary(folder)).slice(0, 2), vocabulary(folder))
-
-
-def no_parquet(folder):
-    vocabulary(folder).write_bytes(b"PAR1")
-
-
-def one_twice(folder):
-    table = pq.read_table(vocabulary(folder))
-    pq.write_table(pa.concat_tables([table.slice(1), table.slice(1, 1)]), vocabulary(folder))
-
-
-def no_spec(folder):
-    (folder / "feature_spec.yaml").unlink()
-
-
-def other_features(folder):
-    path = folder / "feature_spec.yaml"
-    path.write_text(path.read_text().replace("cat_7", "colour"))
-
-
-def of_an_earlier_version(folder):
-    shutil.rmtree(folder / "encoder")
+    return damage
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (no_parquet, r"expected [\d,]+ values of cat_7, got Parquet"),
-        (one_twice, "expected the encoder [0-9a-f]+, got [0-9a-f]+; the data set was changed"),
-        (cut_off, r"expected \d+ values of cat_7, got 2; "),
-        (no_spec, "--vocabulary .*known: expected the folder of a data set"),
-        (of_an_earlier_version, "values of cat_0, got .*earlier version: prepare it again"),
-        (other_features, "categorical features"),
+        (
+            change_values(lambda table: pa.concat_tables([table.slice(1), table.slice(1, 1)])),
+            "expected the encoder [0-9a-f]+, got [0-9a-f]+; the data set was changed",
+        ),
+        (change_values(lambda table: table[:2]), r"expected \d+ values of cat_7, got 2; "),
+        (
+            lambda folder: (folder / "feature_spec.yaml").unlink(),
+            "--vocabulary .*known: expected the folder of a data set",
+        ),
+        (
+            lambda folder: shutil.rmtree(folder / "encoder"),
+            "values of cat_0, got .*earlier version: prepare it again",
+        ),
     ],
+    ids=["changed", "cut off", "no spec", "earlier version"],
 )
-def test_damaged_vocabulary(log, known, tmp_path, damage, message):
+def test_damaged_vocabulary(log, known, tmp_path, capsys, damage, message):
     shutil.copytree(known, tmp_path / "known")
     damage(tmp_path / "known")
-    with pytest.raises(ValueError, match=message):
-        prepare(
-            CriteoOptions(
-                input=log / "day_2",
-                output=tmp_path / "out",
-                encode_only=True,
-                vocabulary=tmp_path / "known",
-            )
-        )
+    assert encode(log / "day_2", tmp_path / "out", tmp_path / "known") == 2
+    assert re.search(message, capsys.readouterr().err)
     assert not (tmp_path / "out").exists()
 
 

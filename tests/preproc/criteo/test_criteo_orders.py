@@ -34,11 +34,6 @@ def rows_of(spec: FeatureSpec, split: str) -> list[bytes]:
     return [b"".join(value.tobytes() for value in row) for row in zip(*columns, strict=True)]
 
 
-@pytest.fixture(scope="module")
-def in_input_order(log, tmp_path_factory):
-    return run(log, tmp_path_factory.mktemp("input") / "out", output_ordering="input")
-
-
 @pytest.mark.parametrize("size", [1, 2, 7, 16, 1000, 65_537])
 @pytest.mark.parametrize("key", [(0, 0), (1, 1)])
 def test_permutation(size, key):
@@ -83,36 +78,25 @@ def test_runs():
     assert output_order("day_random", 0, splits, [4, 4]).runs == ((0, 4), (4, 6))
 
 
-@pytest.mark.quick("total_random")
-@pytest.mark.parametrize("ordering", ["total_random", "day_random"])
-def test_same_rows_in_another_order(log, in_input_order, tmp_path, ordering):
-    """Whole rows move; validation and test rows stay; the seed decides, and nothing else."""
-    plain = rows_of(in_input_order, "train")
-    spec = run(log, tmp_path / "out", output_ordering=ordering, seed=3)
-    result = rows_of(spec, "train")
-    assert result != plain
-    assert sorted(result) == sorted(plain)
-    if ordering == "day_random":
-        assert sorted(result[:400]) == sorted(plain[:400])
-    else:
-        assert sorted(result[:400]) != sorted(plain[:400])
+def test_random_order_of_days(log, tmp_path):
+    """Whole rows move within a day; validation and test rows stay; the seed decides."""
+    plain = run(log, tmp_path / "plain", output_ordering="input")
+    spec = run(log, tmp_path / "out", output_ordering="day_random", seed=3)
+    before, after = rows_of(plain, "train"), rows_of(spec, "train")
+    assert after[:400] != before[:400] and sorted(after[:400]) == sorted(before[:400])
+    assert after[400:] != before[400:] and sorted(after[400:]) == sorted(before[400:])
     for split in ("validation", "test"):
-        assert rows_of(spec, split) == rows_of(in_input_order, split)
-    assert spec.metadata["output_ordering"] == ordering
-    assert spec.metadata["seed"] == 3
-    again = run(log, tmp_path / "again", output_ordering=ordering, seed=3, threads=1)
-    assert rows_of(again, "train") == result
+        assert rows_of(spec, split) == rows_of(plain, split)
+    assert spec.metadata["output_ordering"] == "day_random" and spec.metadata["seed"] == 3
+    again = run(log, tmp_path / "again", output_ordering="day_random", seed=3, threads=1)
+    assert rows_of(again, "train") == after
 
 
-def test_default_order(log, in_input_order, tmp_path):
-    spec = run(log, tmp_path / "out")
-    assert spec.metadata["output_ordering"] == "total_random" and spec.metadata["seed"] == 0
-    rows, plain = rows_of(spec, "train"), rows_of(in_input_order, "train")
-    stored = permuted(np.arange(len(plain)), len(plain), (0, 0))
-    assert [rows[position] for position in stored] == plain
-    spec = run(log, tmp_path / "any", output_ordering="any")
-    assert rows_of(spec, "train") == plain
+def test_any_order(log, tmp_path):
+    spec = run(log, tmp_path / "out", output_ordering="any")
     assert "output_ordering" not in spec.metadata
+    expected = reference.prepare(sorted(log.iterdir()), 2, seed=None)
+    assert reference.files_of(tmp_path / "out") == expected
 
 
 def test_flags():

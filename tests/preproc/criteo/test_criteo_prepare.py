@@ -155,8 +155,6 @@ def test_logs_against_reference(log, tmp_path, threshold, used, changes, expecte
         assert spec.metadata["days"] == list(used)
         vocabulary_days = changes.get("vocabulary_days", "all")
         assert spec.metadata["vocabulary_days"] in (vocabulary_days, list(vocabulary_days))
-    has_validation = changes.get("validation_fraction") or len(used) > 1
-    assert ("validation" in spec.source_spec) == bool(has_validation)
 
 
 def test_literal_values(tmp_path):

@@ -1,5 +1,4 @@
-"""`python -m preproc.criteo.multi_hot` against NumPy, in all formats, interrupted and by two
-threads."""
+"""`python -m preproc.criteo.multi_hot` against NumPy, in all formats, interrupted."""
 
 import contextlib
 import filecmp

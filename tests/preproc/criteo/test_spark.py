@@ -1,14 +1,11 @@
-"""Spark's operations one by one, in one local session, against the slow reference."""
+"""Spark against DuckDB, in one local session; malformed lines, settings and errors."""
 
-import contextlib
 import errno
 import gzip
 import sys
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/python")
@@ -17,15 +14,14 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from preproc.criteo.engines import open_engine, parts
-from preproc.criteo.engines.engine_interface import CategoricalColumn, DayFile
+from preproc.criteo.engines.engine_interface import DayFile
 from preproc.criteo.engines.spark import spark_engine as spark_engine
 from preproc.criteo.engines.spark.spark_engine import SparkEngine
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import SplitLayout
-from preproc.criteo.output.data_set import categorical_files, numerical_files
-from preproc.criteo.output.output_order import output_order
-from preproc.criteo.output.splits import split_by_day
+from preproc.criteo.output.data_set import numerical_files
+from preproc.criteo.output.splits import split_by_fraction
 from preproc.criteo.prepare import prepare
 from preproc.engines.spark import session as sessions
 from preproc.engines.spark.tasks import RunToken
@@ -36,7 +32,6 @@ from tests.preproc.criteo.test_criteo_lines import GOOD, MALFORMED
 
 pytestmark = pytest.mark.engines("pyspark")
 PYSPARK_USERS = ("preproc.criteo.engines.spark", "preproc.engines.spark.session")
-RANGE_BYTES = 16 << 10  # some 200 lines
 
 
 def options(output, **changes):
@@ -44,21 +39,11 @@ def options(output, **changes):
     return CriteoOptions(input=output, output=output, engine="spark", **changes)
 
 
-@contextlib.contextmanager
-def opened(session, folder):
-    """Engine in the session that all tests share."""
-    engine = SparkEngine(options(folder / "out"), folder, folder)
-    with shared_spark.used(session), engine:
-        yield engine
-
-
 @pytest.fixture
 def engine(spark_session, tmp_path):
-    with opened(spark_session, tmp_path) as engine:
+    engine = SparkEngine(options(tmp_path / "out"), tmp_path, tmp_path)
+    with shared_spark.used(spark_session), engine:
         yield engine
-
-
-# Lines
 
 
 def test_lines(engine, tmp_path, monkeypatch):
@@ -92,19 +77,14 @@ def test_damaged_gzip(engine, tmp_path):
     assert not (tmp_path / "plain.tsv").exists()
 
 
-# Rows
-
-
-def stored(column):
-    """Returns the vocabulary of a column."""
-    return [(row["value"], row["count"]) for row in pq.read_table(column.vocabulary).to_pylist()]
-
-
-@pytest.fixture(scope="module")
-def log(spark_session, tmp_path_factory):
-    """Two days, parsed, and their fields: cat_0 half "hot", cat_1 odd scripts and no value."""
-    folder = tmp_path_factory.mktemp("log")
+def test_files_of_duckdb(one_spark, tmp_path, monkeypatch):
+    """Pieces of 64 rows; cat_0, half of it "hot", is joined, cat_1, in odd scripts, looked up, and
+    other columns have no value. The vocabulary is that of the first 500 of 800 rows."""
+    changes = {"_PIECE_ROWS": 64, "_SMALL_VALUES": 61}
+    for name, value in (changes | {"_RANGE_BYTES": 16 << 10, "_LEAST_RANGE_BYTES": 1}).items():
+        monkeypatch.setattr(spark_engine, name, value)
     random = np.random.default_rng(5)
+    (tmp_path / "raw").mkdir()
     for day in range(2):
         lines = []
         for _ in range(400):
@@ -113,92 +93,14 @@ def log(spark_session, tmp_path_factory):
             number = int(random.integers(-4, 10**6))
             cats = {0: hot, 1: text * int(random.integers(9))}
             lines.append(reference.line(random.integers(2), {0: number}, cats))
-        (folder / f"day_{day}").write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    days, lines = [], []
-    with opened(spark_session, folder) as engine, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spark_engine, "_RANGE_BYTES", RANGE_BYTES)
-        patch.setattr(spark_engine, "_LEAST_RANGE_BYTES", 1)
-        for day in range(2):
-            source, target = folder / f"day_{day}", folder / f"day_{day}.staged"
-            counts = engine.parse_day(source, target, folder)
-            days.append(DayFile(target, counts["rows"], len(lines)))
-            lines += reference.read_rows(source)[0]
-    return days, lines
-
-
-@pytest.mark.parametrize(
-    ("join", "ordering", "thresholds"),
-    [("large", "total_random", (0, 6)), ("small", "input", (6, 0)), ("mixed", "input", (0, 6))],
-)
-def test_columns(engine, log, tmp_path, monkeypatch, join, ordering, thresholds):
-    """Vocabularies, texts and ids of two columns, by each way of lookup; pieces of 64 rows."""
-    monkeypatch.setattr(spark_engine, "_PIECE_ROWS", 64)
-    limit = {"large": 0, "small": 1 << 20, "mixed": 61}[join]  # cat_1 has fewer values
-    monkeypatch.setattr(spark_engine, "_SMALL_VALUES", limit)
-    days, lines = log
-    splits = tuple(split_by_day([day.num_rows for day in days]))
-    order = output_order(ordering, 3, splits, [day.num_rows for day in days])
-    columns = [
-        CategoricalColumn(f"cat_{i}", threshold, tmp_path / f"cat_{i}")
-        for i, threshold in enumerate(thresholds)
-    ]
-    values = [[line[14 + i] for line in lines] for i in range(2)]
-    known = [
-        reference.vocabulary(each, threshold)
-        for each, threshold in zip(values, thresholds, strict=True)
-    ]
-    assert engine.count_columns(columns, days, len(lines)) == list(map(len, known))
-    layout = SplitLayout(tmp_path / "data", splits, order)
-    for i, column in enumerate(columns):
-        assert stored(column) == known[i]
-        columns[i] = replace(column, files=categorical_files(layout, column.name, 300))
-        columns[i].files.create()
-    written = engine.write_columns(columns, days)
-    for i, column in enumerate(columns):
-        ids = {value: n for n, (value, _) in enumerate(known[i], 1)}
-        assert written[i] == sum(value in ids for value in values[i])
-        expected = np.zeros(len(lines), column.files.dtype)
-        expected[order.positions(np.arange(len(lines)))] = [ids.get(v, 0) for v in values[i]]
-        result = b"".join(column.files.path(split).read_bytes() for split in splits)
-        assert result == expected.tobytes()
-
-
-def test_numerical_features(engine, log, tmp_path, monkeypatch):
-    monkeypatch.setattr(spark_engine, "_PIECE_ROWS", 64)
-    days, lines = log
-    splits = tuple(split_by_day([day.num_rows for day in days]))
-    order = output_order("day_random", 3, splits, [day.num_rows for day in days])
-    encoded = numerical_files(
-        SplitLayout(tmp_path / "data", splits, order), with_labels=True, with_bins=True
-    )
-    for files in encoded.files:
-        files.create()
-    clicks = engine.write_numericals(days, encoded)
-    labels = np.array([line[0] == "1" for line in lines])
-    assert clicks == {s.name: labels[s.start : s.stop].sum() for s in splits}
-    rows = np.argsort(order.positions(np.arange(len(lines))))
-    for files, of_line in zip(
-        encoded.files,
-        (
-            lambda line: b"\x01" if line[0] == "1" else b"\x00",
-            lambda line: b"".join(map(reference.numerical, line[1:14])),
-            lambda line: reference.numerical_bin(line[1]),
-        ),
-        strict=False,
-    ):
-        result = b"".join(files.path(split).read_bytes() for split in splits)
-        assert result == b"".join(of_line(lines[i]) for i in rows)
-
-
-def test_encoder(one_spark, log, tmp_path):
-    """The encoder makes of the raw rows what Spark has written, and is that of DuckDB."""
-    raw = log[0][0].path.parent
-    common = {"input": raw, "frequency_threshold": 2, "bin_numericals": True}
-    common |= {"output_ordering": "input", "memory_limit_bytes": 3 << 30, "threads": 2}
-    spec = prepare(CriteoOptions(output=tmp_path / "spark", engine="spark", **common))
-    encoded = reference.encode_raw(tmp_path / "spark", [raw / "day_0", raw / "day_1"])
-    assert encoded == reference.in_log_order(tmp_path / "spark")
-    assert spec.metadata == prepare(CriteoOptions(output=tmp_path / "duckdb", **common)).metadata
+        (tmp_path / f"raw/day_{day}").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    common = {"input": tmp_path / "raw", "column_thresholds": ((0, 0),), "frequency_threshold": 2}
+    common |= {"holdout_fraction": 0.375, "vocabulary_days": "train", "bin_numericals": True}
+    common |= {"output_ordering": "day_random", "seed": 3, "threads": 2}
+    for engine in ("duckdb", "spark"):
+        output = {"output": tmp_path / engine, "memory_limit_bytes": 3 << 30}
+        prepare(CriteoOptions(engine=engine, **common, **output))
+    assert contents(tmp_path / "spark") == contents(tmp_path / "duckdb")
 
 
 @pytest.mark.long
@@ -210,30 +112,6 @@ def test_a_million_rows(one_spark, tmp_path):
         output = {"output": tmp_path / engine, "memory_limit_bytes": limit}
         prepare(CriteoOptions(engine=engine, **common, **output))
     assert contents(tmp_path / "spark") == contents(tmp_path / "duckdb")
-
-
-def test_vocabulary_of_the_first_rows(engine, log, tmp_path):
-    """The first 500 of 800 rows: all of day 0, a part of day 1, or 100 rows of day 1 alone."""
-    days, lines = log
-    column = CategoricalColumn("cat_0", 2, tmp_path / "vocabulary")
-    for chosen, start in ((days, 0), (days[1:], 400)):
-        known = reference.vocabulary([line[14] for line in lines[start:500]], 2)
-        assert engine.count_columns([column], chosen, 500) == [len(known)]
-        assert stored(column) == known
-
-
-def test_empty_vocabulary(engine, log, tmp_path):
-    days, _ = log
-    column = CategoricalColumn("cat_7", 0, tmp_path / "vocabulary")
-    assert engine.count_columns([column], days, 800) == [0]
-    assert stored(column) == []
-    splits = tuple(split_by_day([day.num_rows for day in days]))
-    files = categorical_files(SplitLayout(tmp_path / "data", splits), "cat_7", 1)
-    files.create()
-    assert engine.write_columns([replace(column, files=files)], days) == [0]
-
-
-# Settings and errors
 
 
 def settings(tmp_path, **changes):
@@ -319,14 +197,6 @@ def test_start_failure(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("master", "local"),
-    [("local", True), ("local[*]", True), ("local[2, 3]", True), ("yarn", False), ("x", False)],
-)
-def test_local_masters(master, local):
-    assert sessions.is_local(master) == local
-
-
-@pytest.mark.parametrize(
     ("raised", "kind", "message"),
     [
         (PySparkException("Lost task:\njava.io.IOException: No space left on device\n\tat x"),
@@ -347,11 +217,13 @@ def test_explained_errors(tmp_path, raised, kind, message):
         assert result.value.errno == errno.ENOSPC
 
 
-def test_error_of_a_task(engine, log, tmp_path):
+def test_error_of_a_task(engine, tmp_path):
     """Tasks of a run without its token write nothing; their error message reaches the driver."""
-    days, _ = log
+    (tmp_path / "raw").write_bytes((GOOD + b"\n") * 9)
+    rows = engine.parse_day(tmp_path / "raw", tmp_path / "staged", tmp_path)["rows"]
+    days = [DayFile(tmp_path / "staged", rows, 0)]
     engine.token.path.unlink()
-    splits = tuple(split_by_day([day.num_rows for day in days]))
+    splits = tuple(split_by_fraction(rows, 0.5, 0.0))
     encoded = numerical_files(
         SplitLayout(tmp_path / "data", splits), with_labels=True, with_bins=False
     )

@@ -1,22 +1,19 @@
 """Edges of bins for models, in units of the data set."""
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from preproc.encoding import encoder_folder
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.numbers import NUM_BINS, Number, bin_edges
 from preproc.encoding.profile import ColumnProfile
-from preproc.encoding.vocabulary import Vocabulary
+from tests.vocabularies import vocabulary
 
 SCALE = {"transformation": "standardize", "mean": 10.0, "deviation": 2.0}
 
 
 def edges(tmp_path, number, profile, features=("x",), hotnesses=(1,)):
-    ids = pa.array(["a"]), pa.array([3], pa.int64())
-    item = Vocabulary(name="item", column="item", values=ids[0], counts=ids[1], dtype="int8")
-    Encoder((number, item), profile=profile).save(tmp_path / "encoder")
+    Encoder((number, vocabulary("item", ["a"])), profile=profile).save(tmp_path / "encoder")
     content = encoder_folder.read(tmp_path / "encoder", has_values=False)
     return bin_edges(content.features, content.profile, features, hotnesses)
 

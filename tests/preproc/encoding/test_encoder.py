@@ -9,14 +9,7 @@ import pytest
 from preproc.encoding.encoder import Encoder, EncodingError
 from preproc.encoding.encodings import HashBuckets, Identity, Label
 from preproc.encoding.numbers import Bins, Number
-from preproc.encoding.vocabulary import Vocabulary
-
-
-def vocabulary(name, values, **settings):
-    counts = pa.array([1] * len(values), pa.int64())
-    settings = {"column": name} | settings
-    return Vocabulary(name=name, values=pa.array(values, pa.string()), counts=counts, **settings)
-
+from tests.vocabularies import vocabulary
 
 ENCODER = Encoder(
     (

@@ -4,13 +4,7 @@ import pyarrow as pa
 import pytest
 
 from preproc.encoding.encoder import Encoder, EncodingError
-from preproc.encoding.vocabulary import Vocabulary
-
-
-def vocabulary(name, values, **settings):
-    counts = pa.array([1] * len(values), pa.int64())
-    return Vocabulary(name=name, column=name, values=pa.array(values), counts=counts, **settings)
-
+from tests.vocabularies import vocabulary
 
 ENCODER = Encoder(
     (vocabulary("item", ["a", "b", "c"]), vocabulary("group", ["1", "2"], is_integer=True))

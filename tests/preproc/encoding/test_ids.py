@@ -1,6 +1,7 @@
 """Encodings as ids: hash buckets, identity and vocabularies, also those that grow."""
 
 import datetime
+import functools
 
 import pyarrow as pa
 import pytest
@@ -9,15 +10,12 @@ import xxhash
 from preproc.encoding.arrow_columns import InvalidValue
 from preproc.encoding.encodings import HashBuckets, Identity
 from preproc.encoding.vocabulary import Vocabulary
+from tests import vocabularies
 
 DAY = datetime.date(2026, 11, 29)
 
 
-def vocabulary(values, counts=None, **settings):
-    counts = pa.array(counts or [1] * len(values), pa.int64())
-    return Vocabulary(
-        name="x", column="x", values=pa.array(values, pa.string()), counts=counts, **settings
-    )
+vocabulary = functools.partial(vocabularies.vocabulary, "x")
 
 
 def counted(**counts):

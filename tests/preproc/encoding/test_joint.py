@@ -9,23 +9,17 @@ import pytest
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.joint import JointEncoder, PackedTexts, Texts
 from preproc.encoding.numbers import Number
-from preproc.encoding.vocabulary import Vocabulary
 from preproc.encoding.vocabulary_lookup import JointIndex, TextIndex
+from tests.vocabularies import vocabulary
 
 LONG = ["a" * n for n in (7, 8, 9, 16, 17, 300)]
 
 
-def vocabulary(name: str, *values: str, **settings) -> Vocabulary:
-    counts = pa.array(np.ones(len(values), np.int64))
-    texts = pa.array(values, pa.string())
-    return Vocabulary(name=name, column=name, values=texts, counts=counts, **settings)
-
-
 ENCODER = Encoder(
     (
-        vocabulary("city", "Bern", "Zürich", "東京", *LONG),
-        vocabulary("shop", "Bern", "b" * 8),
-        vocabulary("code", "7", "12", "-3", is_integer=True),
+        vocabulary("city", ["Bern", "Zürich", "東京", *LONG]),
+        vocabulary("shop", ["Bern", "b" * 8]),
+        vocabulary("code", [7, 12, -3], is_integer=True),
         Number(name="plain", column="plain", fill=1.5),
         Number(
             name="price",
@@ -126,9 +120,9 @@ def test_text_that_continues_in_the_next_one(joint):
 def test_kinds_of_encodings():
     others = Encoder(
         (
-            vocabulary("required", "a", first_id=0),
-            vocabulary("empty"),
-            vocabulary("list", "a", hotness=2),
+            vocabulary("required", ["a"], first_id=0),
+            vocabulary("empty", []),
+            vocabulary("list", ["a"], hotness=2),
             Number(name="small", column="small", dtype="float16"),
         )
     )

@@ -1,24 +1,18 @@
 """Rows of a pandas frame are encoded as those of a dictionary."""
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from preproc.encoding.encoder import Encoder, EncodingError
 from preproc.encoding.encodings import Label
 from preproc.encoding.numbers import Number
-from preproc.encoding.vocabulary import Vocabulary
+from preproc.encoding.row_forms import is_single_row, num_rows, part_of
+from tests.vocabularies import vocabulary
 
 pytestmark = pytest.mark.engines("pandas")
 ENCODER = Encoder(
     (
-        Vocabulary(
-            name="city",
-            column="city",
-            values=pa.array(["Oslo", "Rome", "7"]),
-            counts=pa.array([1, 1, 1], pa.int64()),
-            hotness=2,
-        ),
+        vocabulary("city", ["Oslo", "Rome", "7"], hotness=2),
         Number(name="price", column="price", fill=-1.0),
         Label(name="label", column="label"),
     )
@@ -53,3 +47,16 @@ def test_errors():
         ENCODER.encode(frame, ["label"])
     with pytest.raises(EncodingError, match="a column 'city', got the columns price"):
         ENCODER.encode(frame[["price"]])
+
+
+def test_parts():
+    """The index does not count, and columns may be called as attributes."""
+    import pandas
+
+    frame = pandas.DataFrame({"city": list("abc"), "price": [1, 2, 3], "slice": 0, "num_rows": 0})
+    frame.index = [2, 0, 1]
+    assert not is_single_row(frame, ("city", "price")) and num_rows(frame, ("city", "price")) == 3
+    assert part_of(frame, ("city", "price"), 1, 3)["city"].tolist() == ["b", "c"]
+    series = {"city": frame["city"], "price": frame["price"]}
+    assert num_rows(series, ("city", "price")) == 3
+    assert part_of(series, ("city", "price"), 1, 3)["city"].tolist() == ["b", "c"]

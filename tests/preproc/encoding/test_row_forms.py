@@ -35,17 +35,3 @@ def test_parts():
     table = pa.table({"city": ["a", "b", "c"], "price": [1, 2, 3]})
     assert num_rows(table, COLUMNS) == 3
     assert part_of(table, COLUMNS, 1, 2).to_pylist() == [{"city": "b", "price": 2}]
-
-
-@pytest.mark.engines("pandas")
-def test_pandas_frames():
-    """The index does not count, and columns may be called as attributes."""
-    import pandas
-
-    frame = pandas.DataFrame({"city": list("abc"), "price": [1, 2, 3], "slice": 0, "num_rows": 0})
-    frame.index = [2, 0, 1]
-    assert not is_single_row(frame, COLUMNS) and num_rows(frame, COLUMNS) == 3
-    assert part_of(frame, COLUMNS, 1, 3)["city"].tolist() == ["b", "c"]
-    series = {"city": frame["city"], "price": frame["price"]}
-    assert num_rows(series, COLUMNS) == 3
-    assert part_of(series, COLUMNS, 1, 3)["city"].tolist() == ["b", "c"]

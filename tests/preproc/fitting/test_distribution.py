@@ -7,16 +7,20 @@ import pytest
 
 from preproc.engines.engine import ROW
 from preproc.fitting.distribution import Moments, moments, numbers_of, quantiles
-from preproc.fitting.expressions import HASH_RANGE, hashed, lists, number, text
-from preproc.fitting.infer import count_values
+from preproc.fitting.expressions import HASH_RANGE, hashed
 
-NAMES = itertools.count()
 MISSING = ("", "NA")
 
 
-def numbers(duckdb, table):
-    counts = count_values(duckdb, table, "x", MISSING, f"numbers_{next(NAMES)}")
-    return numbers_of(duckdb, counts, MISSING)
+@pytest.fixture
+def numbers(duckdb, read, count):
+    """Returns the numbers of a column, of the lines of a CSV or of an array."""
+
+    def numbers_of_rows(rows):
+        counts, _ = count(read(rows), missing=MISSING)
+        return numbers_of(duckdb, counts, MISSING)
+
+    return numbers_of_rows
 
 
 def column(values):
@@ -33,31 +37,31 @@ def column(values):
     ],
     ids=["repeated", "gamma", "large mean", "long tail"],
 )
-def test_moments(values, duckdb, read):
+def test_moments(values, duckdb, numbers):
     for rows in (column(map(repr, values.tolist())), {"x": values}):
-        own = moments(duckdb, numbers(duckdb, read(rows)))
+        own = moments(duckdb, numbers(rows))
         assert own.count == len(values)
         assert own.mean == pytest.approx(values.mean(), rel=1e-12, abs=values.std() * 1e-8)
         assert own.deviation == pytest.approx(values.std(), rel=1e-8)
     logs = np.copysign(np.log1p(np.abs(values.astype(float))), values)
-    own = moments(duckdb, numbers(duckdb, read({"x": values})), log=True)
+    own = moments(duckdb, numbers({"x": values}), log=True)
     assert own.mean == pytest.approx(logs.mean(), rel=1e-14, abs=logs.std() * 1e-8)
     assert own.deviation == pytest.approx(logs.std(), rel=1e-5)
 
 
-def test_moments_without_values(duckdb, read):
-    assert moments(duckdb, numbers(duckdb, read(column(["NA", "", "x"])))) == Moments(0)
-    constant = read(column(["0.1", "NA", "1e-1", " 0.1 "]))
-    assert moments(duckdb, numbers(duckdb, constant)) == Moments(3, 0.1, 0.0, 0.1, 0.1)
+def test_moments_without_values(duckdb, numbers):
+    assert moments(duckdb, numbers(column(["NA", "", "x"]))) == Moments(0)
+    constant = column(["0.1", "NA", "1e-1", " 0.1 "])
+    assert moments(duckdb, numbers(constant)) == Moments(3, 0.1, 0.0, 0.1, 0.1)
     values = {"x": [1.0, np.nan, 3.0, np.inf, None]}
-    assert moments(duckdb, numbers(duckdb, read(values))) == Moments(2, 2.0, 1.0, 1.0, 3.0)
-    wide = moments(duckdb, numbers(duckdb, read({"x": [-1e200, 1e200]})))
+    assert moments(duckdb, numbers(values)) == Moments(2, 2.0, 1.0, 1.0, 3.0)
+    wide = moments(duckdb, numbers({"x": [-1e200, 1e200]}))
     assert wide == Moments(2, 0.0, pytest.approx(1e200), -1e200, 1e200)
 
 
-def test_negative_zero(duckdb, read):
+def test_negative_zero(duckdb, numbers):
     for rows in (column(["-0.0", "-0"]), {"x": [-0.0, -0.0]}):
-        assert str(quantiles(duckdb, numbers(duckdb, read(rows)), 1)) == "[0.0, 0.0]"
+        assert str(quantiles(duckdb, numbers(rows), 1)) == "[0.0, 0.0]"
 
 
 @pytest.mark.parametrize("num_steps", [1, 64, 999])
@@ -70,9 +74,9 @@ def test_negative_zero(duckdb, read):
     ],
     ids=["repeated", "one", "normal"],
 )
-def test_quantiles(values, num_steps, duckdb, read):
+def test_quantiles(values, num_steps, duckdb, numbers):
     """The value of the next rank at or above a quantile's."""
-    own = quantiles(duckdb, numbers(duckdb, read({"x": values})), num_steps)
+    own = quantiles(duckdb, numbers({"x": values}), num_steps)
     assert len(own) == num_steps + 1
     if len(values) > 1:
         ranks = np.arange(num_steps + 1) * (len(values) - 1)
@@ -85,8 +89,8 @@ def test_quantiles(values, num_steps, duckdb, read):
     assert own == sorted(own) and set(own) <= set(values.tolist())
 
 
-def test_quantiles_without_values(duckdb, read):
-    assert quantiles(duckdb, numbers(duckdb, read(column(["NA"]))), 4) == []
+def test_quantiles_without_values(duckdb, numbers):
+    assert quantiles(duckdb, numbers(column(["NA"])), 4) == []
 
 
 def test_hashes(duckdb, read):
@@ -107,40 +111,3 @@ def test_hashes(duckdb, read):
         np.testing.assert_allclose(np.bincount(parts) / len(parts), [0.25, 0.5, 0.25], atol=0.01)
     for one, other in itertools.combinations(values.values(), 2):
         assert abs(np.corrcoef(one, other)[0, 1]) < 0.02
-
-
-def fetched(duckdb, expression):
-    return duckdb.fetch(expression).column(0).to_pylist()
-
-
-def test_texts_and_numbers(duckdb, read):
-    table = read(column(["7.0", " 7 ", "NA", "007", "1e3", "x", '"a b"']))
-    expected = ["7", "7", None, "007", "1e3", "x", "a b"]
-    rows = table.select(row=ROW, x=text(table.x, MISSING, is_integer=True)).order_by("row")
-    assert fetched(duckdb, rows.select("x")) == expected
-    rows = table.select(row=ROW, x=number(table.x, MISSING)).order_by("row")
-    assert fetched(duckdb, rows.select("x")) == [7, 7, None, 7, 1000, None, None]
-    table = read({"x": [1.0, np.nan, None, -0.0]})
-    rows = table.select(row=ROW, x=text(table.x, MISSING)).order_by("row")
-    assert fetched(duckdb, rows.select("x")) == ["1", None, None, "0"]
-
-
-@pytest.mark.parametrize(
-    ("value", "form", "expected"),
-    [
-        ("a;b; c ;", ";", ["a", "b", " c ", ""]),
-        ('["a" , "b"]', "strings", ["a", "b"]),
-        ('[ "a, b","c"]', "strings", ["a, b", "c"]),
-        ("[1,  2.5]", "numbers", ["1", "2.5"]),
-    ],
-)
-def test_elements(value, form, expected, duckdb, read):
-    table = read({"x": [value]})
-    rows = table.select(element=lists(table.x, form, MISSING).unnest())
-    assert sorted(fetched(duckdb, rows)) == sorted(expected)
-
-
-def test_unnested_lists(duckdb, read):
-    table = read({"x": [[1, 2], [], None, [3]]})
-    elements = fetched(duckdb, table.select(e=lists(table.x, "list", MISSING).unnest()))
-    assert sorted(elements) == [1, 2, 3]

@@ -1,20 +1,8 @@
 """Facts of columns: numbers, ids, lists, codes."""
 
-import datetime
-import itertools
-
-import pyarrow as pa
 import pytest
 
-from preproc.encoding.arrow_columns import MISSING_VALUES
-from preproc.fitting.infer import IDS, NUMBERS, OTHER, column_facts, count_values
-
-NAMES = itertools.count()
-
-
-def facts_of(duckdb, table, column="x", is_list=False):
-    counts = count_values(duckdb, table, column, MISSING_VALUES, f"counts_{next(NAMES)}")
-    return column_facts(duckdb, counts, MISSING_VALUES, is_list)
+from preproc.fitting.infer import IDS, NUMBERS, OTHER
 
 
 def texts(*values):
@@ -37,19 +25,19 @@ def texts(*values):
         (["", "NA"], OTHER, None),
     ],
 )
-def test_kinds_of_texts(values, kind, is_whole, duckdb, read):
-    facts = facts_of(duckdb, read(texts(*values)))
+def test_kinds_of_texts(values, kind, is_whole, count, read):
+    _, facts = count(read(texts(*values)))
     assert facts.kind == kind
     if is_whole is not None:
         assert facts.is_whole is is_whole
     assert facts.hotness == 1 and not facts.list_form
 
 
-def test_counts(duckdb, read):
-    facts = facts_of(duckdb, read(texts("a", " a ", "b", "", "NA", "b", "b")))
+def test_counts(count, read):
+    _, facts = count(read(texts("a", " a ", "b", "", "NA", "b", "b")))
     assert (facts.present, facts.missing, facts.distinct) == (5, 2, 2)
     assert str(facts) == "text, 2 different"
-    facts = facts_of(duckdb, read(texts("1", "7.0")))
+    _, facts = count(read(texts("1", "7.0")))
     assert facts.has_point and str(facts) == "integers, 2 different"
 
 
@@ -67,40 +55,14 @@ def test_counts(duckdb, read):
         (['["a"]', '["b"]'], "", 1, 2),  # single values
     ],
 )
-def test_lists_of_texts(values, form, hotness, distinct, duckdb, read):
-    facts = facts_of(duckdb, read(texts(*values)))
+def test_lists_of_texts(values, form, hotness, distinct, count, read):
+    _, facts = count(read(texts(*values)))
     assert (facts.list_form, facts.hotness, facts.distinct) == (form, hotness, distinct)
     assert facts.kind == IDS
     if hotness > 1:
         assert str(facts).startswith(f"lists of up to {hotness}, {distinct} different")
 
 
-def test_known_lists(duckdb, read):
-    facts = facts_of(duckdb, read(texts("a;b", "c")), is_list=True)
+def test_known_lists(count, read):
+    _, facts = count(read(texts("a;b", "c")), is_list=True)
     assert (facts.list_form, facts.hotness, facts.distinct) == (";", 2, 3)
-
-
-@pytest.mark.parametrize(
-    ("values", "kind", "is_whole"),
-    [
-        (pa.array([1, None, 3], pa.uint8()), NUMBERS, True),
-        (pa.array([1.0, None, float("nan")]), NUMBERS, True),
-        (pa.array([1e17, 2.0]), NUMBERS, False),  # beyond 2^53
-        (pa.array([True, None]), IDS, False),
-        (pa.array(["a"]).dictionary_encode(), IDS, False),
-        (pa.array([[1, 2], [3], None]), IDS, True),
-        (pa.array([["a"], ["b", "c"], []]), IDS, False),
-        (pa.array([[1.5, 2.0]]), OTHER, False),
-        (pa.array([None, None], pa.int32()), OTHER, None),
-        (pa.array([datetime.date(2026, 1, 1)]), OTHER, None),
-        (pa.array([[{"a": 1}]]), OTHER, None),
-    ],
-    ids=str,
-)
-def test_parquet_columns(values, kind, is_whole, duckdb, read):
-    facts = facts_of(duckdb, read({"x": values}))
-    assert facts.kind == kind
-    if is_whole is not None:
-        assert facts.is_whole is is_whole
-    if is_whole is not None and pa.types.is_list(values.type):
-        assert facts.list_form == "list" and facts.hotness == 2

@@ -3,22 +3,20 @@
 import pytest
 
 from preproc.encoding.arrow_columns import MISSING_VALUES
-from preproc.fitting.infer import NUMBERS, column_facts, count_values
+from preproc.fitting.infer import NUMBERS
 from preproc.fitting.near_numbers import INFINITY, refuse_near_numbers
 
 FRACTIONS = [f"{i}.5" for i in range(400)]
 THOUSANDS, COMMA = "thousands separators", "a decimal comma"
-NAMES = iter(range(1000))
 
 
 @pytest.fixture
-def near(duckdb, read):
+def near(duckdb, read, count):
     """Returns `NearNumbers` of texts, and the message of the error."""
 
     def measure(values):
         table = read("x,y\n" + "".join(f'"{value}",1\n' for value in values))
-        counts = count_values(duckdb, table, "x", MISSING_VALUES, f"near_{next(NAMES)}")
-        facts = column_facts(duckdb, counts, MISSING_VALUES)
+        _, facts = count(table)
         result, message = facts.near_numbers, ""
         if result is not None and result.is_error:
             with pytest.raises(ValueError, match="column 'x'") as error:
@@ -95,8 +93,6 @@ def test_spelling_that_the_flag_cannot_have(near):
     ("values", "are_numbers"),
     [(["12E5", "100", "3e2"], False), (["12E5", "1.5"], True), (["12E+5", "100"], True)],
 )
-def test_exponents_in_codes(values, are_numbers, duckdb, read):
-    table = read("x,y\n" + "".join(f"{value},1\n" for value in values))
-    counts = count_values(duckdb, table, "x", MISSING_VALUES, f"near_{next(NAMES)}")
-    facts = column_facts(duckdb, counts, MISSING_VALUES)
+def test_exponents_in_codes(values, are_numbers, count, read):
+    _, facts = count(read("x,y\n" + "".join(f"{value},1\n" for value in values)))
     assert (facts.kind == NUMBERS) == are_numbers

@@ -4,10 +4,6 @@ import itertools
 
 import pytest
 
-from preproc.encoding.arrow_columns import MISSING_VALUES
-from preproc.fitting.infer import column_facts, count_values
-
-NAMES = itertools.count()
 GENRES = ("Action", "Comedy", "Drama", "War")
 PAIRS = list(itertools.permutations(GENRES, 2))
 
@@ -26,9 +22,8 @@ PAIRS = list(itertools.permutations(GENRES, 2))
         (["a"] * 9 + ["a|a"], None),  # few have a separator
     ],
 )
-def test_lists_by_hand(values, expected, duckdb, read):
+def test_lists_by_hand(values, expected, count, read):
     table = read("x\ty\n" + "".join(f"{value}\t1\n" for value in values))
-    counts = count_values(duckdb, table, "x", MISSING_VALUES, f"unsplit_{next(NAMES)}")
-    facts = column_facts(duckdb, counts, MISSING_VALUES)
+    _, facts = count(table)
     assert facts.unsplit_lists == expected
     assert not facts.list_form

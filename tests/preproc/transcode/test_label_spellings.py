@@ -64,13 +64,6 @@ def fitted(engine, path, *flags):
     return label, stored
 
 
-@pytest.fixture(scope="module")
-def duckdb(tmp_path_factory):
-    scratch = tmp_path_factory.mktemp("scratch")
-    with open_engine("duckdb", scratch, memory_limit_bytes=512 << 20, threads=1) as engine:
-        yield engine
-
-
 def check_spellings(engine, folder, pair, suffix):
     path = write(folder / f"rows{suffix}", [pair[i] for i in EXPECTED])
     label, stored = fitted(engine, path)
