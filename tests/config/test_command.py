@@ -49,15 +49,9 @@ def test_values():
         ("a --to b --unknown", "unrecognized arguments: --unknown"),
         ("a --to b --widt 1", "unrecognized arguments: --widt"),
         ("a --to b --order x", "--order: expected one of rows, random, got x"),
-        (
-            "a --to b --seed 3",
-            "--seed is only read with --order random: leave it out otherwise",
-        ),
+        ("a --to b --seed 3", "--seed is only read with --order random: leave it out otherwise"),
         ("a --to b --order random --seed=-1", "--seed: expected at least 0, got -1"),
-        (
-            "a --to b --widths 1,x",
-            "--widths: expected integers with commas between them, got",
-        ),
+        ("a --to b --widths 1,x", "--widths: expected integers with commas between them, got"),
         ("a --to b --widths 1,0", "--widths: expected at least 1, got 0"),
         ("a --to b --share x", "--share: expected a number, got 'x'"),
         ("a --to b --share nan", "--share: expected a finite number, got nan"),

@@ -48,8 +48,7 @@ def test_recipe_defaults():
 
 def test_aliases():
     config = parse(
-        ["sim.py", "--dataset_dir=d", "--lr", "0.5", "-global_batch_size=8", "--results_dir=r"],
-        SIM,
+        ["sim.py", "--dataset_dir=d", "--lr", "0.5", "-global_batch_size=8", "--results_dir=r"], SIM
     )
     assert (config.data.dataset_path, config.optimizer.learning_rate) == ("d", 0.5)
     assert (config.run.batch_size, config.run.valid_batch_size, config.logs.run_dir) == (8, 8, "r")

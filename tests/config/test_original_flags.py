@@ -103,10 +103,7 @@ def test_saved_model_flags():
         ("--mode=deploy", "--restore_checkpoint_path is missing"),
         ("--mode=deploy --restore_checkpoint_path=a", "--saved_model_output_path is missing"),
         ("--saved_model_input_path=a", "a SavedModel cannot be trained"),
-        (
-            "--mode=eval --saved_model_input_path=a --restore_checkpoint_path=b",
-            "both name a model",
-        ),
+        ("--mode=eval --saved_model_input_path=a --restore_checkpoint_path=b", "both name a model"),
         ("--dummy_model --saved_model_output_path=a", "--dummy_model reads no ids"),
         ("--data_parallel_input --model_parallel_input", "are opposites"),
         ("--dot_interaction=tensorflow --interaction=dot", "are aliases"),

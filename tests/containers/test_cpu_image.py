@@ -167,12 +167,7 @@ def test_packages(image, tmp_path, root):
 
 
 @pytest.mark.parametrize(
-    "launcher",
-    [
-        "python",
-        "horovodrun -np 2 python",
-        "mpirun --oversubscribe -np 2 python",
-    ],
+    "launcher", ["python", "horovodrun -np 2 python", "mpirun --oversubscribe -np 2 python"]
 )
 def test_training(image, data, tmp_path, launcher):
     argv = [*launcher.split(), *TRAINING]

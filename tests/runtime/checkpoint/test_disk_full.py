@@ -238,51 +238,12 @@ def test_space_that_returns(mount, rows, root, undisturbed):
     check_same(arrays_of_last(folder), undisturbed)
 
 
-@pytest.mark.long
-def test_failed_last_save(mount, rows, run_script, undisturbed):
-    """continue: the training ends with an error, because its result is not saved; with space again
-    it resumes from the old checkpoint, and the result is the same."""
-    disk = mount(12 * 2**20)
-    disk.leave(CHECKPOINT_BYTES * 3 // 2)
-    folder = disk.path / "checkpoints"
-    done = run_script(*command(rows, folder)[1:])
-    assert done.returncode == 2, done
-    (printed,) = done.stderr.splitlines()
-    assert re.fullmatch(
-        rf"dlrm: error: (the )?checkpoint of step {STEPS} failed: {NO_SPACE}; "
-        r"the last checkpoint is \S+/00001-step-3",
-        printed.replace(str(disk.path), "DISK"),
-    ), printed
-    assert sum(line.startswith("warning: ") for line in messages(f"{disk.path} run")) >= 30
-    check_only(folder, 3)
-    disk.free()
-    done = run_script(*command(rows, folder, "--resume", "auto")[1:])
-    assert done.returncode == 0, done.stderr
-    check_same(arrays_of_last(folder), undisturbed)
-
-
 def check_only(folder: Path, step: int) -> None:
     """One checkpoint, which is whole."""
     (only,) = Folder(folder).list()
     assert only.step == step
     assert {fault for _, fault in verify(only.path)} == {None}
     check_nothing_left(folder)
-
-
-def test_stop(mount, rows, run_script):
-    """--on_checkpoint_error stop: at the first failure."""
-    disk = mount(12 * 2**20)
-    disk.leave(CHECKPOINT_BYTES * 3 // 2)
-    folder = disk.path / "checkpoints"
-    done = run_script(*command(rows, folder, "--on_checkpoint_error", "stop")[1:])
-    assert done.returncode == 2, done
-    (printed,) = done.stderr.splitlines()
-    assert re.fullmatch(
-        rf"dlrm: error: (the )?checkpoint of step 6 failed: {NO_SPACE}; the last checkpoint is "
-        r"\S+/00001-step-3",
-        printed.replace(str(disk.path), "DISK"),
-    ), printed
-    check_only(folder, 3)
 
 
 @pytest.mark.long

@@ -75,8 +75,7 @@ def test_identity_of_a_gpu(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("seen", "ranks"),
-    [("ab", ()), ("aa", (1,)), ("abcab", (3, 4)), ("--", ()), ("-aa", (2,))],
+    ("seen", "ranks"), [("ab", ()), ("aa", (1,)), ("abcab", (3, 4)), ("--", ()), ("-aa", (2,))]
 )
 def test_ranks_without_a_gpu_of_their_own(seen, ranks):
     """A letter is the GPU of a rank, `-` an unknown one."""
