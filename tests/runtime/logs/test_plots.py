@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -127,25 +124,7 @@ def test_old_plot_after_a_failure(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["roc.png"]
 
 
-def test_lazy_import_of_matplotlib(tmp_path):
-    code = (
-        "import sys; from runtime.logs.plots import evaluation; assert 'matplotlib' not in "
-        "sys.modules;"
-        f"evaluation({str(tmp_path / 'roc.png')!r}, **{of_an_evaluation()});"
-        "assert 'matplotlib.pyplot' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_picture_that_cannot_be_written(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="could not be drawn.*file"):
         draw("learning_curve", tmp_path / "file/x.png", history=HISTORY)
-
-
-def test_numbers_of_numpy(tmp_path):
-    rates = np.linspace(0, 1, 5)
-    content = of_an_evaluation(rates, np.sqrt(rates), np.float64("nan"))
-    content["reliability"] = {name: np.array(v) for name, v in content["reliability"].items()}
-    draw("evaluation", tmp_path / "b.png", **content)
-    assert _size(tmp_path / "b.png")
