@@ -90,17 +90,13 @@ def test_checkpoint(tiny, tmp_path, capsys):
 
     restore = (data, f"--restore_checkpoint_path={model}", "--mode=eval")
     aucs = []
-    for flag, chosen in (
-        ([], "dot_custom"),
-        (["--interaction=dot_custom"], "dot_custom"),
-        (["--interaction=dot_tensorflow"], "dot_tensorflow"),
-    ):
+    for flag, chosen in (([], "dot_custom"), (["--interaction=dot_tensorflow"], "dot_tensorflow")):
         code, result = in_process(tmp_path / "eval", *restore, *flag)
         assert code == 0
         output = capsys.readouterr().out
         assert f"interaction {chosen}" in output and "note: --interaction" not in output
         aucs.append(result["auc"])
-    assert aucs == pytest.approx([aucs[0]] * 3, abs=1e-6)
+    assert aucs[1] == pytest.approx(aucs[0], abs=1e-6)
     assert in_process(tmp_path / "eval", *restore, "--interaction=cross")[0] == 2
     assert "--interaction cross differs from the checkpoint's dot" in capsys.readouterr().err
 

@@ -48,16 +48,15 @@ def stopped(recipe, num_samples, *flags):
 
 
 @pytest.mark.parametrize("recipe", BY_NAME)
-@pytest.mark.parametrize("flags", [("--preset=terabyte",), ()])
-def test_terabyte_values(recipe, flags):
-    before = parsed(recipe).flat()
-    """They are the defaults: test_original_flags.py and test_config.py."""
-    after = applied(recipe, 8_000 if flags else 10**9, *flags).flat()
-    assert after == {**before, "preset": "terabyte"}
+def test_terabyte_values(recipe):
+    """They are the defaults of flags."""
+    expected = {**parsed(recipe).flat(), "preset": "terabyte"}
+    assert applied(recipe, 8_000, "--preset=terabyte").flat() == expected
+    assert applied(recipe, 10**9).flat() == expected
 
 
 @pytest.mark.parametrize("recipe", BY_NAME)
-@pytest.mark.parametrize("num_samples", [1, 2, 3, 100, 8_000, 10**6, 9_999_999])
+@pytest.mark.parametrize("num_samples", [1, 2, 100, 8_000, 9_999_999])
 def test_small_values(recipe, num_samples):
     """A batch fits into an epoch, and the learning rate reaches 0 at the last step."""
     flat = applied(recipe, num_samples).flat()
@@ -155,7 +154,7 @@ def test_note_of_an_own_model():
     assert not re.search("wide|bottom_mlp_dims|keep_best", note)
 
 
-@pytest.mark.quick("20000-dlrm", "50000000-sim")
+@pytest.mark.quick("20000-dlrm")
 @pytest.mark.parametrize("recipe", BY_NAME)
 @pytest.mark.parametrize("num_samples", [20_000, 50_000_000])
 def test_pinned_flags(recipe, num_samples):
@@ -448,7 +447,7 @@ def twenty_thousand(tmp_path_factory):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("recipe", [dlrm, pytest.param(dcnv2, marks=pytest.mark.long)])
+@pytest.mark.parametrize("recipe", [dlrm, dcnv2])
 def test_quality(recipe, twenty_thousand, tmp_path):
     """Far from the 0.5 of the published settings; the larger the data, the closer to the best."""
     code, result = in_process(tmp_path, f"--dataset_path={twenty_thousand}", recipe=recipe)

@@ -80,14 +80,3 @@ def test_comparison_by_log_loss():
 def test_stale_evaluations(values, expected):
     position = Position(history={"validation_auc": list(enumerate(values))})
     assert position.stale_evaluations(GOAL) == expected
-
-
-@pytest.mark.parametrize(
-    ("value", "threshold", "expected"), [(0.7, 0.7, True), (0.6, 0.7, False), (0.9, None, False)]
-)
-def test_threshold(value, threshold, expected):
-    goal, position = Goal(threshold=threshold), Position(step=3)
-    assert not position.has_reached(goal)
-    position.add_evaluation(goal, {"auc": value, "log_loss": 0.7}, 2.5)
-    assert position.has_reached(goal) is expected
-    assert position.goal_reached_s == (2.5 if expected else None)

@@ -143,7 +143,7 @@ def test_unknown_metric(recipe, metric, message, tiny, tmp_path, capsys):
     assert message in error and error.strip().count("\n") == 0, error
 
 
-@pytest.mark.quick("ncf", "dlrm", "dcnv2")
+@pytest.mark.quick("ncf", "dcnv2")
 @pytest.mark.parametrize("recipe", [dlrm, dcnv2, sim, ncf], ids=lambda recipe: recipe.__name__)
 def test_stop_of_every_recipe(recipe, tiny, tmp_path, capsys):
     """A model that does not learn: the first evaluation is the best one."""

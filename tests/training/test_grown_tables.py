@@ -1,14 +1,18 @@
-"""Checkpoints restored and resumed with data sets whose vocabularies grew."""
+"""Encoders in checkpoints, and checkpoints restored and resumed with data sets whose vocabularies
+grew."""
 
 import re
+import shutil
 
 import numpy as np
 import pyarrow.parquet
 import pytest
 
+from dataloading.spec.feature_spec import FeatureSpec
 from preproc.encoding.encoder import Encoder
 from preproc.transcode import __main__ as transcode
 from runtime import checkpoint
+from runtime.checkpoint.reader import verify
 from tests.recipes.test_entry_scripts import TINY, in_process
 from tests.tables import arrays_of
 
@@ -73,6 +77,30 @@ def scores(shop, folder, data):
     return pyarrow.parquet.read_table(file)["score"].to_numpy()
 
 
+def test_content_of_a_checkpoint(shop):
+    path = checkpoint.resolve(shop / "m")
+    description, files = checkpoint.describe(path).description, checkpoint.describe(path).files
+    encoder = Encoder.load(path / "encoder")
+    assert encoder.digest == Encoder.load(shop / "days/encoder").digest == description["encoder"]
+    assert "encoder/vocabulary/city.parquet" in files and "feature_spec.yaml" in files
+    spec = FeatureSpec.from_yaml(path / "feature_spec.yaml")
+    assert spec.fingerprint() == description["feature_spec"]
+    assert {fault for _, fault in verify(path)} == {None}
+
+
+def test_data_without_encoder_and_with_another(shop, tmp_path, capsys):
+    shutil.copytree(shop / "days", tmp_path / "data")
+    shutil.rmtree(tmp_path / "data/encoder")
+    flags = (f"--dataset_path={tmp_path / 'data'}", *TINY, *ADAGRAD, "--evals_per_epoch=0")
+    flags += (f"--save_checkpoint_path={tmp_path / 'm'}", "--max_steps=1")
+    assert in_process(tmp_path / "run", *flags)[0] == 0
+    index = checkpoint.describe(checkpoint.resolve(tmp_path / "m"))
+    assert list(index.files) == ["feature_spec.yaml"] and index.description["encoder"] is None
+    shutil.copytree(shop / "day6/encoder", tmp_path / "data/encoder")
+    assert in_process(tmp_path / "run", *flags)[0] == 2
+    assert "data/encoder: expected the encoder with the digest" in capsys.readouterr().err
+
+
 def test_scores_of_old_ids(shop, tmp_path, capsys):
     """Bit for bit those before the growth, from the checkpoint of the smaller tables."""
     again = orders(range(9), range(4))
@@ -135,6 +163,7 @@ def test_first_step_on_grown_tables(shop, tmp_path, capsys, name):
     before = arrays_of(shop / "m")
     after, summary = resumed(shop, name, tmp_path)
     assert summary["steps"] == 3 + 1
+    assert users_of(checkpoint.resolve(tmp_path / "m")) == users_of(shop / name)
     output = capsys.readouterr().out
     first, users = users_of(shop / "days"), users_of(shop / name)
     kept = np.array([first.index(user) for user in users if user in first])
