@@ -33,10 +33,16 @@ def train(folder, interaction, numericals, capsys, *flags):
 @pytest.mark.quick("5")
 @pytest.mark.parametrize("numericals", [5, 0])
 def test_equal_losses(numericals, tmp_path, capsys):
-    """In bfloat16, the fused operation errs at most twice as much as the plain one."""
     plain = train(tmp_path / "plain", "dot_tensorflow", numericals, capsys)
     custom = train(tmp_path / "custom", "dot_custom", numericals, capsys)
     np.testing.assert_allclose(custom, plain, rtol=TOLERANCE)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("numericals", [5, 0])
+def test_bfloat16(numericals, tmp_path, capsys):
+    """The fused operation errs at most twice as much as the plain one."""
+    plain = train(tmp_path / "plain", "dot_tensorflow", numericals, capsys)
     errors = {
         interaction: np.abs(
             train(tmp_path / interaction, interaction, numericals, capsys, "--amp") - plain

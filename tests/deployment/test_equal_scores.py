@@ -11,7 +11,7 @@ from tests.deployment import test_predict_spark as spark
 
 # Of training and serving: other kernels, another order of sums.
 ATOL = 1e-6
-MODELS = ["dlrm_grown", "dcnv2", "ncf", "sim"]
+MODELS = ["dlrm_grown", pytest.param("dcnv2", marks=pytest.mark.long), "ncf", "sim"]
 EVENTS = {"ncf": raw_events.ratings, "sim": raw_events.events}
 
 

@@ -9,7 +9,6 @@ from config.command import parse
 from deployment import nvidia_flags
 from deployment.deploy import __main__ as deploy
 from deployment.deploy import deploy_options
-from deployment.evaluate_accuracy import __main__ as evaluate_accuracy
 from deployment.evaluate_accuracy.options import AccuracyOptions
 from deployment.evaluate_latency import __main__ as evaluate_latency
 from deployment.evaluate_latency.__main__ import LatencyOptions
@@ -171,11 +170,3 @@ def test_limit_of_steps():
 def test_invalid_values(tool, flag, value, capsys):
     assert tool.main([flag, value]) == 2
     assert capsys.readouterr().err.startswith(f"error: {flag}: ")
-
-
-@pytest.mark.parametrize("tool", [deploy, evaluate_latency, evaluate_accuracy])
-def test_help(tool, capsys):
-    with pytest.raises(SystemExit) as ended:
-        tool.main(["-h"])
-    assert ended.value.code == 0
-    assert "usage: " in capsys.readouterr().out

@@ -350,12 +350,6 @@ def test_score_of_nan(tmp_path, clicks, capsys):
     assert error.startswith(f"error: {path}, row 3 ") and "got a score of NaN; its logit" in error
 
 
-def test_command_as_process(tmp_path, clicks, run_script):
-    path = csv_file(tmp_path, *LINES)
-    done = run_script("-m", "deployment.predict", "--model", clicks, "--input", path)
-    assert done.returncode == 0 and done.stdout.count("\n") == 4, done.stderr
-
-
 def test_rows_unlike_those_of_training(trained_of_texts, shop_models, tmp_path, capsys):
     """Numbers in other units and unknown values are named, and --strict refuses them."""
     lines = [f"nowhere,user{i % 9},red,{1000 + i}" for i in range(50)]

@@ -76,6 +76,7 @@ def test_session_without_toolkit(trained_dlrm, forked_python, tmp_path, monkeypa
     np.testing.assert_allclose(np.load(tmp_path / "monolithic.npy"), scores, rtol=1e-5)
 
 
+@pytest.mark.quick("neumf", "dlrm_without_tables")
 @pytest.mark.parametrize("name", ["sim_of_hard_search", "neumf", "dlrm_without_tables"])
 def test_other_monolithic_models(name, tmp_path, caplog):
     model, trained = untrained.make(name, tmp_path)

@@ -8,7 +8,6 @@ import pytest
 from deployment.artifacts.quantization_check import lookup
 from deployment.artifacts.table_files import (
     blocks_of,
-    table_bytes,
     to_float16,
     to_int8,
     write_tables,
@@ -116,14 +115,6 @@ def test_values_not_finite(tmp_path, monkeypatch, small_blocks, value, quantize)
         lookup(CheckpointRows(trained, "t"), ServedLookup("t", "ids", 0, 1, "sum"), of_ids, how)
 
 
-@pytest.mark.parametrize("quantize", ["none", "fp16", "int8"])
-def test_size_of_files(trained, tmp_path, quantize):
-    """The reported size leaves out the headers of the files, 128 bytes each."""
-    write_tables(trained, sizes(TABLES), tmp_path, quantize)
-    on_disk = sum(file.stat().st_size - 128 for file in tmp_path.glob("*.npy"))
-    assert on_disk == sum(table_bytes(t.rows, t.dim, quantize) for t in sizes(TABLES))
-
-
 def test_corrupt_checkpoint(trained, tmp_path):
     file = next(trained.path.rglob("wide,columns=3-10.npy"))
     data = bytearray(file.read_bytes())
@@ -162,6 +153,7 @@ def test_auc_of_served_rows(trained, tmp_path, quantize):
     served = MappedTables(tmp_path, interface).lookup({"ids": ids})
     np.testing.assert_array_equal(np.concatenate(result, axis=1), served)
     assert not served[3, 12:22].any(), "a row without ids"
+    assert CheckpointRows(trained, "item").take(np.zeros(0, np.int32)).shape == (0, 6)
 
 
 @pytest.mark.parametrize("quantize", ["none", "fp16", "int8"])
@@ -175,3 +167,14 @@ def test_peak_memory(tmp_path, monkeypatch, quantize):
         assert tracemalloc.get_traced_memory()[1] < 10 * 65536
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("fault", ["missing", "cut"])
+def test_missing_or_short_file(trained, fault):
+    file = next(trained.path.rglob("wide,columns=3-10.npy"))
+    data = file.read_bytes()
+    file.unlink()
+    if fault == "cut":
+        file.write_bytes(data[:-1])
+    with pytest.raises(DamagedCheckpoint, match=r"10\.npy is missing or damaged: "):
+        CheckpointRows(trained, "wide")

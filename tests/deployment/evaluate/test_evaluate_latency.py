@@ -141,19 +141,15 @@ def test_invalid_flags(flag, monkeypatch, tmp_path, capsys):
     [
         ([], "--model_repository"),
         (["--dataset_path=absent"], "absent: the file or folder does not exist"),
+        (["--output=folder"], "--output: folder.csv"),
     ],
 )
-def test_missing_rows(flags, name, tmp_path, capsys):
-    start = ["--model_name=sums", "--url=127.0.0.1:1", f"--output={tmp_path}/l"]
+def test_missing_rows_and_unwritable_file(flags, name, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.csv").mkdir()
+    start = ["--model_name=sums", "--url=127.0.0.1:1", "--output=l"]
     assert evaluate_latency.main([*start, *flags]) == 2
     assert name in capsys.readouterr().err
-
-
-def test_unwritable_file(tmp_path, capsys):
-    (tmp_path / "l.csv").mkdir()
-    flags = ["--model_name=sums", "--url=127.0.0.1:1", f"--output={tmp_path}/l"]
-    assert evaluate_latency.main(flags) == 2
-    assert f"--output: {tmp_path}/l.csv" in capsys.readouterr().err
 
 
 def test_models_never_ready(tmp_path, monkeypatch, capsys):

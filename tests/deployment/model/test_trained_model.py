@@ -9,7 +9,6 @@ from deployment.model.trained_model import (
     evaluation_rows,
     open_checkpoint,
     restored_model,
-    tables_of,
 )
 from runtime import checkpoint
 from runtime.checkpoint import files
@@ -24,16 +23,6 @@ def rewritten(path, folder, change):
     change(description)
     files.write_index(copy, index._replace(description=description))
     return copy
-
-
-@pytest.mark.parametrize("recipe", ["dlrm", "dcnv2", "sim", "ncf"])
-def test_model_of_checkpoint(recipe, request):
-    trained = request.getfixturevalue(f"trained_{recipe}")
-    model = open_checkpoint(str(trained.checkpoint))
-    assert model.recipe == recipe
-    assert model.config.run.mode == "eval"
-    saved = {name: e.shape for name, e in model.index.weights.items() if name.startswith("sparse/")}
-    assert {f"sparse/{t.name}": (t.rows, t.dim) for t in tables_of(model)} == saved
 
 
 def test_scores_of_restored_model(trained_dlrm, tmp_path):
@@ -124,11 +113,6 @@ def test_other_feature_spec(trained_dlrm, tmp_path):
     )
     with pytest.raises(ValueError, match=message):
         open_checkpoint(str(trained_dlrm.checkpoint), str(tmp_path))
-
-
-def test_missing_checkpoint(tmp_path):
-    with pytest.raises(ValueError, match=r"--checkpoint_dir .* contains a checkpoint"):
-        open_checkpoint(str(tmp_path))
 
 
 def test_unknown_recipe(trained_dlrm, tmp_path):

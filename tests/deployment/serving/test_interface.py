@@ -5,21 +5,8 @@ import json
 import pytest
 
 from deployment.serving import interface as interfaces
-from deployment.serving.interface import ServedTable, feature_at, id_limits
+from deployment.serving.interface import feature_at, id_limits
 from tests.deployment.serving.made_models import CATEGORICAL, CLICKS
-
-
-def test_write_and_read(tmp_path):
-    quantized = CLICKS._replace(
-        tables=(ServedTable("city", 4, 2, "int8", "a.npy", "b.npy", 3),),
-        unknown_ids="zero",
-        precision="bf16",
-        role="sparse",
-        histories=(CATEGORICAL,),
-    )
-    for interface in (CLICKS, quantized):
-        interfaces.write(interface, tmp_path)
-        assert interfaces.read(tmp_path) == interface
 
 
 def test_ids_of_each_column():

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 
 from deployment.serving.checks import BadRequest
-from deployment.serving.interface import RawColumn
 from deployment.serving.raw.encoded_rows import RawRows
 from deployment.serving.raw.input_columns import check_encoder, raw_columns
 from deployment.serving.raw.requests import RawRequests
@@ -50,16 +49,6 @@ def check_encoded(arrays):
     np.testing.assert_array_equal(arrays[NUMERICAL], NUMBERS)
     np.testing.assert_array_equal(arrays[CATEGORICAL], IDS)
     assert (arrays[NUMERICAL].dtype, arrays[CATEGORICAL].dtype) == (np.float32, np.int64)
-
-
-def test_columns_of_the_model():
-    assert RAW.columns == (
-        RawColumn("price", "float64", example=12.5),
-        RawColumn("age", "float64", is_optional=True, example=0.0),
-        RawColumn("city", "text", is_optional=True, example="Bern"),
-        RawColumn("tags", "text", is_list=True, is_optional=True, example=["new", "sale"]),
-        RawColumn("words", "text", is_list=True, is_optional=True, example=["0"]),
-    )
 
 
 @pytest.mark.parametrize(

@@ -20,23 +20,10 @@ from deployment.serving.tables import MappedTables, widen
 from tests.deployment.serving.made_models import (
     CATEGORICAL,
     CLICKS,
-    TWO,
     expected_embeddings,
     request,
     write_clicks,
 )
-
-
-def test_lookup_by_hand(tmp_path):
-    """Sums of two ids, of some or none of three, tables in one file and in another."""
-    tables = MappedTables(write_clicks(tmp_path / "1"), CLICKS)
-    for rows in (1, 8):
-        result = tables.lookup(request(rows))
-        assert result.dtype == np.float32
-        assert np.array_equal(result, expected_embeddings(request(rows)))
-    # Row 0: city 0; tags 1 twice, rows 5 of the file; the word 5 alone. Row 2 has no words.
-    assert result[0].tolist() == [0, 0, 10, -2.5, 6, 6.5, -6]
-    assert result[2, 4:].tolist() == [0, 0, 0]
 
 
 def test_sum_before_padded_lookup(tmp_path):
@@ -137,24 +124,6 @@ def test_against_loops(tmp_path, monkeypatch, dtype, widths, in_one_file, hotnes
         result = tables.lookup({"ids": ids})
         np.testing.assert_allclose(result, by_loops(interface, meant, ids), rtol=0, atol=1e-6)
     tables.close()
-
-
-def test_history_in_tensor_of_more_dims(tmp_path):
-    """Ids of a target and of a history of it come from two tensors, and from one table."""
-    (tmp_path / "tables").mkdir()
-    np.save(tmp_path / "tables/item.npy", TWO)
-    interface = Interface(
-        "sim",
-        (ServedTensor("target", "int32", (1,)), ServedTensor("history", "int32", (1, 3))),
-        (ServedFeature("item", "target", 0, 1, 9), ServedFeature("items", "history", 0, 3, 9)),
-        (ServedLookup("item", "target", 0, 1, None), ServedLookup("item", "history", 0, 3, None)),
-        (ServedTable("item", 9, 2, "float32", "item.npy"),),
-        (),
-        8,
-    )
-    arrays = {"target": np.int32([[7], [8]]), "history": np.int32([[[0, 1, 2]], [[3, 4, 5]]])}
-    result = MappedTables(tmp_path, interface).lookup(arrays)
-    assert np.array_equal(result, TWO[[[7, 0, 1, 2], [8, 3, 4, 5]]].reshape(2, 8))
 
 
 def test_exact_widening_of_float16():

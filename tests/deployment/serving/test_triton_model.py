@@ -227,15 +227,6 @@ def test_ensemble_parts_and_checks(tmp_path, triton_model):
     assert np.array_equal(response.arrays[NUMERICAL], arrays[NUMERICAL])
 
 
-def test_unknown_ids_next_to_bad_request(tmp_path, triton_model):
-    model = started(triton_model, write_clicks(tmp_path / "1", unknown_ids="zero"))
-    unknown, bad, known = request(1), request(1), request(1)
-    unknown[CATEGORICAL][0, 0], bad[CATEGORICAL][0, 0] = 100, -1
-    responses = model.execute([asked(unknown), asked(bad)])
-    np.testing.assert_allclose(responses[0].arrays["scores"], expected_scores(known), atol=1e-7)
-    assert "'city', row 0 " in responses[1].error.text
-
-
 @pytest.mark.parametrize(
     ("config", "threads"),
     [

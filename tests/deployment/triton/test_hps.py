@@ -12,7 +12,7 @@ import tensorflow as tf
 from deployment.artifacts.onnx_model import dense_to_onnx
 from deployment.serving import interface as interfaces
 from deployment.serving.dense import open_session
-from deployment.serving.hps_keys import answer_tensors, keys_of, keys_per_row, values_per_row
+from deployment.serving.hps_keys import answer_tensors, keys_of
 from deployment.serving.interface import (
     Interface,
     ServedFeature,
@@ -23,7 +23,6 @@ from deployment.serving.interface import (
 from deployment.triton.config_pbtxt import GPU, Instances
 from deployment.triton.hps import hps_files
 from deployment.triton.hps.dense_part import DenseAfterHps
-from runtime.checkpoint import DamagedCheckpoint
 from tests.deployment.artifacts.saved_tables import save_tables, sizes
 from tests.deployment.serving.test_triton_model import asked, said, started, triton_model  # noqa: F401
 from tests.deployment.triton.hps_stand_in import HpsStandIn
@@ -77,18 +76,6 @@ def expected(row: int) -> np.ndarray:
     return np.concatenate([VALUES["item"][item], tags, *history, VALUES["user"][user]])
 
 
-def test_order_of_keys():
-    keys, counts = keys_of(INTERFACE, ARRAYS)
-    assert (keys.dtype, counts.dtype) == (np.int64, np.int32)
-    # 7 is one past the last row of the tags and marks an absent id.
-    assert keys.tolist() == [
-        [*(4, 0), *(129, 0), *(0, 1, 2, 128), *(5, 5, 5, 5), *(6, 7, 7), *(0, 1, 1)]
-    ]
-    assert counts.tolist() == [[2, 10, 6]]
-    assert keys_per_row(INTERFACE) == {"user": 1, "item": 5, "tags": 3}
-    assert values_per_row(INTERFACE) == 1 * 2 + 5 * 3 + 3 * 2
-
-
 def write_entry(repository, model: str, tables_folder: str, cache_share: float = 0.25) -> None:
     """Writes the entry of a model for HPS into the folder of the model."""
     (repository / model).mkdir(exist_ok=True)
@@ -118,25 +105,6 @@ def test_file_format(stand_in, tmp_path):
     small = np.fromfile(tmp_path / "table_0" / "emb_vector", "<f4").reshape(-1, 2)
     assert small.shape == (100, 2) and not small[5:].any()
     np.testing.assert_array_equal(small[:5], VALUES["user"])
-
-
-def test_ps_json(stand_in, tmp_path):
-    assert stand_in.config == {
-        "model": "m_sparse",
-        "sparse_files": [f"{tmp_path}/table_{number}" for number in range(3)],
-        "embedding_table_names": ["table_0", "table_1", "table_2"],
-        "embedding_vecsize_per_table": [2, 3, 2],
-        "maxnum_catfeature_query_per_table_per_sample": [1, 5, 3],
-        "default_value_for_each_table": [0.0, 0.0, 0.0],
-        "deployed_device_list": [0, 1],
-        "max_batch_size": 8,
-        "num_of_worker_buffer_in_pool": 6,
-        "num_of_refresher_buffer_in_pool": 1,
-        "cache_refresh_percentage_per_iteration": 0.0,
-        "hit_rate_threshold": 1.0,
-        "gpucache": True,
-        "gpucacheper": 0.25,
-    }
 
 
 def entries(repository) -> dict:
@@ -214,16 +182,6 @@ def test_embeddings_of_requests(stand_in, tmp_path, rows, is_flat):
     (result,) = session.run(["scores"], {"OUTPUT0": vectors, "age": age})
     wanted = np.array([expected(row) + ARRAYS["age"][row] for row in rows])
     np.testing.assert_allclose(result, wanted, rtol=1e-6)
-
-
-def test_corrupt_checkpoint(tmp_path):
-    trained = save_tables(tmp_path / "checkpoints", VALUES)
-    file = next(trained.path.rglob("item.npy"))
-    file.write_bytes(file.read_bytes()[:-1] + b"\xff")
-    with pytest.raises(
-        DamagedCheckpoint, match=r"item\.npy is missing or damaged: the checksum differs"
-    ):
-        hps_files.write_tables(trained, sizes(VALUES), tmp_path)
 
 
 def test_keys_model(tmp_path, triton_model):  # noqa: F811
