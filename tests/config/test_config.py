@@ -112,7 +112,6 @@ def test_invalid_flags(read_recipe, command):
         (read_ncf, "--pretrained_mlp=a", "--pretrained_gmf is missing"),
         (read, "--resume=auto", "--save_checkpoint_path"),
         (read, "--resume=a --restore_checkpoint_path=b", "pass only one of them"),
-
         (read, "--checkpoint_every=5", "only read with --save_checkpoint_path"),
         (read, "--checkpoint_every_minutes=0 --resume=a", "--checkpoint_every_minutes: expected"),
         (read, "--mode=predict --restore_checkpoint_path=a", "needs a file for the scores"),
