@@ -114,14 +114,6 @@ def test_any_initializer(initializer):
     assert got.std() == pytest.approx(float(tf.math.reduce_std(whole)), rel=0.1)
 
 
-@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
-def test_low_precision_output_from_float32_tables(dtype):
-    layer = DistributedEmbedding(tables((3, 2)), dtype=dtype)
-    (result,) = layer(ids([[0]]))
-    assert result.dtype.name == dtype.removeprefix("mixed_")
-    assert layer.variables[0].dtype == tf.float32
-
-
 def test_rows_of_gradient():
     layer = layer_of((3, 2), (4, 2))
     with tf.GradientTape() as tape:
@@ -174,40 +166,6 @@ def test_ragged_and_sparse_ids_by_hand():
         assert rows.to_list() == [[[2], [0]], [], [[1]]]
 
 
-def test_two_features_of_one_table():
-    layer = counting(DistributedEmbedding(tables((3, 1), (4, 1)), input_table_map=[1, 0, 1]))
-    result = layer(ids([[3]], [[2]], [[0]]), concatenate=True)
-    np.testing.assert_array_equal(result, [[103, 2, 100]])
-
-
-class Doubling(keras.layers.Layer):
-    """A program's own embedding: twice the row."""
-
-    def __init__(self, input_dim, output_dim, **more):
-        super().__init__(**more)
-        self.input_dim, self.output_dim = input_dim, output_dim
-
-    def build(self, _):
-        self.params = self.add_weight("params", [self.input_dim, self.output_dim])
-
-    def call(self, inputs):
-        return 2 * tf.gather(self.params, inputs)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "input_dim": self.input_dim,
-            "output_dim": self.output_dim,
-        }
-
-
-def test_layer_of_another_class():
-    layer = counting(DistributedEmbedding([Doubling(3, 2), Embedding(4, 2)]))
-    first, second = layer([tf.constant([[1, 2]]), tf.constant([3])])
-    np.testing.assert_array_equal(first, [[[2, 2], [4, 4]]])
-    np.testing.assert_array_equal(second, [[103, 103]])
-
-
 def test_whole_tables_from_files(tmp_path):
     layer = built(tables((3, 2), (4, 1)))
     arrays = [np.arange(6, dtype="f").reshape(3, 2), np.ones([4, 1], "f")]
@@ -250,12 +208,6 @@ NESTED_SPARSE = tf.SparseTensor([[0, 0, 0]], [1], [1, 1, 1])
         (lambda: two_ranks(dp_input=False, plan=COPIED), "dp_input=True"),
         (lambda: two_ranks(dp_input=False, strategy="basic", dim=1), r"ranks \[1\] hold no table"),
         (lambda: layer_of((3, 2), combiner=None)(RAGGED, concatenate=True), "feature 0 is ragged"),
-        (
-            lambda: DistributedEmbedding(
-                [Doubling(30, 2)], world=World(0, 2), row_slice_threshold=10
-            ),
-            "Doubling.*row slices",
-        ),
     ],
 )
 def test_misuse_errors(make, message):
@@ -281,18 +233,6 @@ def test_unknown_hotness():
         ValueError, match="need a static shape above 0 after the batch, or a combiner"
     ):
         tf.function(lambda x: layer([x]), input_signature=spec)(tf.constant([[1, 2]]))
-
-
-def test_in_a_keras_model():
-    """model.fit moves the rows of the batches."""
-    layer = counting(layer_of((3, 1), (4, 1), combiner=None))
-    features = [keras.Input([], dtype="int32") for _ in range(2)]
-    model = keras.Model(features, keras.layers.Add()(layer(features)))
-    model.compile("sgd", "mse")
-    model.fit([np.array([1, 1]), np.array([0, 2])], np.zeros(2), verbose=0, batch_size=2)
-    first, second = layer.get_weights()
-    assert first[0] == 0 and first[2] == 2 and first[1] < 1
-    assert second[1] == 101 and second[0] < 100 and second[2] < 102
 
 
 @pytest.mark.long  # 5 GiB of memory

@@ -261,13 +261,6 @@ def test_functional_model_with_weights(kind):
     np.testing.assert_allclose(model.predict(batch, verbose=0), MEANS, rtol=1e-6)
 
 
-def test_sequential_model():
-    layer = dmp.Embedding(3, 2)
-    model = keras.Sequential([layer])
-    layer.set_weights([TABLE])
-    np.testing.assert_array_equal(model(tf.constant([0, 1, 0])), [[1, 2], [3, 4], [1, 2]])
-
-
 def test_output_shapes():
     assert dmp.Embedding(3, 2).compute_output_shape([None, 7]).as_list() == [None, 7, 2]
     pooled = dmp.Embedding(3, 2, combiner="sum")

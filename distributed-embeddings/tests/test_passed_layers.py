@@ -213,11 +213,12 @@ def test_saved_model(tmp_path):
             r"\[1\] is the layer embeddings\[0\].*input_table_map",
         ),
         (lambda: [Shifted(10, 2, weights=[TABLE])], r"Shifted .*expected values of shapes"),
+        (lambda: [Shifted(30, 2)], "Shifted.*row slices"),
     ],
 )
 def test_refused_values(make, message):
     with pytest.raises(ValueError, match=message):
-        dmp.DistributedEmbedding(make()).build(None)
+        dmp.DistributedEmbedding(make(), world=World(0, 2), row_slice_threshold=50).build(None)
 
 
 @pytest.mark.parametrize(

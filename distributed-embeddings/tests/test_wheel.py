@@ -13,19 +13,6 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-TABLES_OF_BOTH_CLASSES = """
-import tensorflow as tf
-import distributed_embeddings.python.layers.dist_model_parallel as dmp
-from distributed_embeddings.python.layers.dist_model_parallel import DistributedEmbedding, Embedding
-
-print(dmp.__file__)
-first = [Embedding(1000, 64, name="emb_0"), Embedding(1000, 64, combiner="mean", name="emb_1")]
-second = [tf.keras.layers.Embedding(1000, 64, name=f"emb_{i}") for i in (2, 3)]
-ids = [tf.constant([[3], [999]]), tf.constant([[3, 4], [5, 5]])]
-one_hot, mean = DistributedEmbedding(first, column_slice_threshold=32000)(ids)
-outputs = DistributedEmbedding(second, column_slice_threshold=32000)([ids[0], ids[0]])
-print(one_hot.shape[-1], mean.shape, [output.shape[-1] for output in outputs])
-"""
 
 
 @pytest.fixture(scope="module")
@@ -109,10 +96,3 @@ def test_quick_start_outside_the_repository(installed, tmp_path):
     output = run_outside(installed, tmp_path, "quick_start.py")
     first, *_, last = map(float, re.findall(r"^step \d+: loss ([\d.]+)$", output, re.MULTILINE))
     assert last < 0.1 < first
-
-
-@pytest.mark.long
-def test_tables_of_both_classes_outside_the_repository(installed, tmp_path):
-    output = run_outside(installed, tmp_path, "-c", TABLES_OF_BOTH_CLASSES)
-    assert "64 (2, 64) [64, 64]" in output
-    assert str(installed) in output

@@ -23,52 +23,36 @@ def columns_of(result, table):
     return [(s.rank, s.column_start, s.column_end) for s in result.column_slices[table]]
 
 
-EIGHT = tables(*((rows, 1) for rows in (8, 7, 6, 5, 4, 3, 2, 1)))
-
-
 @pytest.mark.parametrize(
-    ("strategy", "expected"),
+    ("strategy", "rows", "expected"),
     [
-        ("basic", [[0, 2, 4, 6], [1, 3, 5, 7]]),
+        ("basic", range(8, 0, -1), [[0, 2, 4, 6], [1, 3, 5, 7]]),
         # In alternating order: 0 | 1, 2 | 3, ... : 8 + 4, then 5 + 1; 7 + 3, then 6 + 2.
-        ("memory_balanced", [[0, 4, 3, 7], [1, 5, 2, 6]]),
+        ("memory_balanced", range(8, 0, -1), [[0, 4, 3, 7], [1, 5, 2, 6]]),
+        ("memory_balanced", (4, 4, 4), [[2], [1], [0]]),
         # 8 | 7, 6 to the emptier, 5; both have 13: [0, 3] before [1, 2]; then 3, 2 | 1.
-        ("memory_optimized", [[0, 3, 4, 7], [1, 2, 5, 6]]),
+        ("memory_optimized", range(8, 0, -1), [[0, 3, 4, 7], [1, 2, 5, 6]]),
+        ("memory_optimized", (9, 5, 1), [[1, 2], [0]]),
     ],
 )
-def test_placements_by_hand(strategy, expected):
-    result = plan_of(EIGHT, 2, strategy=strategy)
+def test_placements_by_hand(strategy, rows, expected):
+    result = plan_of(tables(*((n, 1) for n in rows)), len(expected), strategy=strategy)
     assert tables_by_rank(result) == expected
     assert result.strategy == strategy
     assert result.input_ids_list == tuple(map(tuple, expected))
 
 
-def test_rank_order_of_memory_optimized():
-    result = plan_of(tables((9, 1), (5, 1), (1, 1)), 2, strategy="memory_optimized")
-    assert tables_by_rank(result) == [[1, 2], [0]]
-
-
-def test_order_of_equal_sizes():
-    result = plan_of(tables((4, 1), (4, 1), (4, 1)), 3, strategy="memory_balanced")
-    assert tables_by_rank(result) == [[2], [1], [0]]
-
-
-def test_hotness_in_cost():
-    hotness = [50, 10, 10, 10]
-    result = plan_of(tables(*[(100, 16)] * 4), 2, strategy="cost", hotness=hotness)
-    assert sorted(tables_by_rank(result)) == [[0], [1, 2, 3]]
-
-
-def test_swaps_of_cost():
-    # Largest first: 3 3 2 2 2 -> 3 2 2 | 3 2. The optimum is 3 3 | 2 2 2.
-    result = plan_of(
-        tables(*((n, 1) for n in (300, 300, 200, 200, 200))),
-        2,
-        strategy="cost",
-        hotness=[3, 3, 2, 2, 2],
-    )
-    assert sorted(tables_by_rank(result)) == [[0, 1], [2, 3, 4]]
-    assert result.objective == pytest.approx(2.0, abs=0.02)  # rows of 4 bytes cost a line
+@pytest.mark.parametrize(
+    ("shapes", "hotness", "expected"),
+    [
+        ([(100, 16)] * 4, [50, 10, 10, 10], [[0], [1, 2, 3]]),
+        # Largest first: 3 3 2 2 2 -> 3 2 2 | 3 2. The optimum is 3 3 | 2 2 2.
+        ([(n, 1) for n in (300, 300, 200, 200, 200)], [3, 3, 2, 2, 2], [[0, 1], [2, 3, 4]]),
+    ],
+)
+def test_placements_by_cost(shapes, hotness, expected):
+    result = plan_of(tables(*shapes), 2, strategy="cost", hotness=hotness)
+    assert sorted(tables_by_rank(result)) == expected
 
 
 @pytest.mark.parametrize(
@@ -94,13 +78,8 @@ def test_inclusive_thresholds():
         (2, "table_parallel", 49),
         (3, "row_sliced", 25),
     ]
-
-
-def test_precedence_of_data_parallel():
-    result = plan_of(
-        tables((10, 2)), 2, strategy="basic", data_parallel_threshold=20, row_slice_threshold=5
-    )
-    assert (result.data_parallel_tables, result.row_sliced_tables) == ((0,), ())
+    both = plan_of(tables((10, 2)), 2, data_parallel_threshold=20, row_slice_threshold=5)
+    assert (both.data_parallel_tables, both.row_sliced_tables) == ((0,), ())
 
 
 def test_bounds_of_row_slices():
@@ -172,8 +151,8 @@ def test_more_ranks_than_columns():
 @pytest.mark.parametrize("strategy", ["basic", "memory_balanced", "memory_optimized", "auto"])
 def test_single_rank(strategy):
     result = plan_of(
-        EIGHT, 1, strategy=strategy, data_parallel_threshold=3, row_slice_threshold=6,
-        column_slice_threshold=2,
+        tables(*[(n, 1) for n in range(8, 0, -1)]), 1, strategy=strategy,
+        data_parallel_threshold=3, row_slice_threshold=6, column_slice_threshold=2,
     )  # fmt: skip
     assert tables_by_rank(result) == [list(range(8))]
     assert result.input_ids_list == (tuple(range(8)),)
@@ -186,11 +165,6 @@ def test_no_tables(strategy):
     assert result.table_shards == ((), (), ())
     assert result.input_ids_list == ((), (), ())
     assert "0 tables" in report(result)
-
-
-def test_lookups_of_shared_table():
-    result = plan_of(tables((9, 4), (5, 4)), 2, strategy="basic", input_table_map=[1, 0, 1])
-    assert result.input_ids_list == ((1,), (0, 2))
 
 
 def test_table_without_features():
