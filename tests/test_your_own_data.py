@@ -14,11 +14,6 @@ TINY = (
     *("--top_mlp_dims=4,1", "--learning_rate=0.05", "--warmup_steps=1", "--print_freq=1000"),
     *("--decay_steps=0", "--seed=1", "--cpu"),
 )
-NUMERICALS = (0, 3, 10, 13, 20)
-CATEGORICALS = (0, 10, 26, 30)
-SHAPES = [(n, c) for n in NUMERICALS for c in CATEGORICALS if n or c]
-# By default the corners: no numerical features, no categorical ones, the most of both.
-DEFAULT_SHAPES = {(0, 10), (3, 0), (20, 30)}
 
 
 def odd_spec(num_numerical: int, num_categorical: int) -> dict:
@@ -62,13 +57,8 @@ def prepared(tmp_path, spec, rows=512) -> int:
     )
 
 
-@pytest.mark.parametrize(
-    ("num_numerical", "num_categorical"),
-    [
-        pytest.param(*shape, marks=() if shape in DEFAULT_SHAPES else pytest.mark.long)
-        for shape in SHAPES
-    ],
-)
+# No numerical features, no categorical ones, many of both.
+@pytest.mark.parametrize(("num_numerical", "num_categorical"), [(0, 10), (3, 0), (20, 30)])
 def test_training(num_numerical, num_categorical, tmp_path):
     assert prepared(tmp_path, odd_spec(num_numerical, num_categorical)) == 0
     code, summary = in_process(tmp_path / "run", f"--dataset_path={tmp_path / 'd'}", *TINY)

@@ -49,9 +49,10 @@ def one_rank(rows, run_recipes, tmp_path_factory):
 
 
 def training(rows, folder, *flags):
-    """The command line of a training, which logs to folder/train."""
+    """The command line of a training with optional parts, which logs to folder/train."""
     where = ("--save_checkpoint_path", folder / "model", "--run_dir", folder / "train")
-    return ("dlrm.py", "--dataset_path", rows, *SMALL, *where, *flags)
+    parts = ("--wide", "--dropout_rate", "0.1")
+    return ("dlrm.py", "--dataset_path", rows, *SMALL, *parts, *where, *flags)
 
 
 def modes(rows, model_folder, folder):

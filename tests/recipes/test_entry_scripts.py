@@ -322,22 +322,6 @@ def test_synthetic_data_of_checkpoint(tmp_path):
     assert tested["auc"] != trained["auc"], "other rows of the same teacher"
 
 
-def test_training_split_alone(tiny, tmp_path, capsys):
-    folder = tmp_path / "rows"
-    shutil.copytree(tiny, folder)
-    spec = FeatureSpec.from_yaml(folder / "feature_spec.yaml")
-    content = spec.to_dict()
-    content["source_spec"] = {"train": content["source_spec"]["train"]}
-    FeatureSpec.from_dict(content, folder).to_yaml(folder / "feature_spec.yaml")
-    flags = (f"--dataset_path={folder}", *TINY)
-    assert in_process(tmp_path / "a", *flags)[0] == entry.USER_ERROR
-    assert "--eval_mapping train, or not at all with --evals_per_epoch 0" in capsys.readouterr().err
-    code, result = in_process(tmp_path / "b", *flags, "--evals_per_epoch=0")
-    assert code == 0 and "auc" not in result
-    code, result = in_process(tmp_path / "c", *flags, "--eval_mapping=train")
-    assert code == 0 and "auc" in result
-
-
 def test_split_in_log(tiny, tmp_path, capsys):
     """In the log and on stdout; a note reports that training evaluates test samples."""
     flags = (*TINY, f"--dataset_path={tiny}")
@@ -571,10 +555,8 @@ def test_seeds(tiny, trained, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--dataset_path=/nowhere"], "/nowhere: the file or folder does not exist"),
         (["--embedding_dim=8"], "ends with 4, but --embedding_dim is 8"),
         (["--embedding_dim=4,4"], "lists 2 sizes"),
-        (["--restore_checkpoint_path=/nowhere"], "--restore_checkpoint_path /nowhere"),
         (["--profiler_start_step=1", "--profiled_rank=1"], "--profiled_rank 1 does not exist"),
         (["--shuffle_window_rows=100"], "8192"),
         (["--feature_spec=other.yaml"], "other.yaml"),

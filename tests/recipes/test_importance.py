@@ -1,4 +1,7 @@
-"""`--mode importance` of dlrm.py and sim.py, and command lines that it refuses."""
+"""`--mode importance` of sim.py, and command lines that it refuses.
+
+tests/ranks/test_entry_scripts.py has that of dlrm.py.
+"""
 
 import csv
 import json
@@ -12,8 +15,6 @@ from tests import sequence_data
 from tests.recipes.test_entry_scripts import in_process
 from tests.recipes.test_sim import TINY
 
-DLRM = ("--embedding_dim=8", "--bottom_mlp_dims=16,8", "--top_mlp_dims=16,1", "--seed=3")
-
 
 def importance_of(run_dir):
     with (run_dir / "importance.csv").open() as file:
@@ -22,30 +23,6 @@ def importance_of(run_dir):
     assert [row["feature"] for row in rows] == [row["feature"] for row in values]
     assert (run_dir / "importance.png").exists()
     return {row.pop("feature"): {k: float(v) for k, v in row.items()} for row in rows}
-
-
-@pytest.mark.long
-def test_importance_of_a_ranking_model(rows, tmp_path, capsys):
-    model = f"--save_checkpoint_path={tmp_path / 'model'}"
-    data = (f"--dataset_path={rows}", "--eval_mapping=validation", *DLRM)
-    assert in_process(tmp_path / "train", *data, model, recipe=dlrm)[0] == 0
-    flags = ("--mode=importance", f"--restore_checkpoint_path={tmp_path / 'model'}")
-    flags += ("--importance_repeats=2",)
-    capsys.readouterr()
-    code, summary = in_process(tmp_path / "all", *data, *flags, recipe=dlrm)
-    output = capsys.readouterr().out
-    assert code == 0
-    result = importance_of(tmp_path / "all")
-    assert len(result) == 18 and f"{max(result, key=lambda f: result[f]['auc_drop'])} " in output
-    assert result["cat_0"]["auc_drop"] > 0.01 and result["cat_0"]["log_loss_rise"] > 0
-    # Independent of the batch size; the metrics are those of --mode eval.
-    batches = (*flags, "--valid_batch_size=100")
-    assert in_process(tmp_path / "batches", *data, *batches, recipe=dlrm)[0] == 0
-    other = importance_of(tmp_path / "batches")
-    assert {f: pytest.approx(values, abs=1e-6) for f, values in result.items()} == other
-    flags = ("--mode=eval", flags[1])
-    code, evaluated = in_process(tmp_path / "eval", *data, *flags, recipe=dlrm)
-    assert evaluated["auc"] == summary["auc"] and evaluated["log_loss"] == summary["log_loss"]
 
 
 def test_importance_of_a_sequential_model(tmp_path):

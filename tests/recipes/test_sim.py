@@ -4,7 +4,6 @@ import csv
 import json
 import os
 import re
-import shutil
 import signal
 
 import numpy as np
@@ -62,20 +61,6 @@ def trained(rows, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     save = folder / "model"
     return save, run(rows, folder / "run", *SIM, f"--save_checkpoint_path={save}"), folder / "run"
-
-
-def test_original_data_set(rows, tmp_path):
-    """NVIDIA's feature spec of the same rows: cardinalities are largest ids, the metadata empty."""
-    theirs = tmp_path / "theirs"
-    shutil.copytree(rows, theirs)
-    spec = yaml.safe_load((rows / "feature_spec.yaml").read_text())
-    for keys in spec["feature_spec"].values():
-        if "cardinality" in keys:
-            keys["cardinality"] -= 1
-    (theirs / "feature_spec.yaml").write_text(yaml.safe_dump(spec | {"metadata": {}}))
-    flags = (*MODELS["din"], "--epochs=1")
-    ours = run(rows, tmp_path / "1", *flags)
-    assert run(theirs, tmp_path / "2", *flags)["test_loss"] == ours["test_loss"]
 
 
 @pytest.mark.quick("din", "no_history")

@@ -28,12 +28,6 @@ from recipes.search.study import Study
 from tests.recipes.test_entry_scripts import in_process
 
 REASON = "needs the package optuna, which is optional (pip install optuna)"
-# Flags of `make demo` without those that the search varies.
-DEMO = (
-    *("--preset=terabyte", "--embedding_dim=16", "--bottom_mlp_dims=64,16"),
-    *("--top_mlp_dims=128,64,1", "--optimizer=adam", "--decay_start_step=400"),
-    *("--decay_steps=600", "--evals_per_epoch=10", "--print_freq=100", "--seed=1"),
-)
 TINY = ("--embedding_dim=8", "--bottom_mlp_dims=8", "--top_mlp_dims=8,1", "--batch_size=128")
 
 
@@ -215,24 +209,3 @@ def test_folders_of_storages(tmp_path):
     searches = [Search(storage=tmp_path / name, **options) for name in ("s.db", "a.db", "b.db")]
     for paths in ([s.folder for s in searches], [s.best_flags for s in searches]):
         assert len(set(paths)) == 3 and paths[0].parent == tmp_path
-
-
-@pytest.mark.long
-def test_quality(tmp_path, run_script, root):
-    """30 trials reach the AUC of the flags of `make demo`, which are tuned for these clicks.
-
-    The search does not start from these flags: the learning rate of the preset is not in its space.
-    """
-    pytest.importorskip("optuna", reason=REASON)
-    data = tmp_path / "rows"
-    done = run_script("-m", "dataloading.synthetic", "--output", data, "--rows", 2_000_000)
-    assert done.returncode == 0, done.stderr
-    flags = [*DEMO, f"--dataset_path={data}"]
-    tuned = ("--learning_rate=0.01", "--batch_size=2048", "--warmup_steps=50")
-    code, summary = in_process(tmp_path / "tuned", *flags, *tuned, recipe=dlrm)
-    assert code == 0
-    space = ("--param=batch_size=choice:1024,2048,4096", "--param=warmup_steps=int:10..200")
-    line = arguments(tmp_path, "--trials=30", "--workers=2", *space, rate="log:1e-4..1e-1")
-    assert command.main([*line, "--", *flags]) == 0
-    text = (tmp_path / "search/clicks.flags").read_text()
-    assert float(re.search(r"validation auc ([\d.]+)", text)[1]) >= summary["best_auc"]
