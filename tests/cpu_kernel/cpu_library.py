@@ -1,44 +1,15 @@
-"""The CPU kernels built as a plain shared library and called through ctypes, without TensorFlow."""
+"""The CPU kernels called through ctypes, without TensorFlow."""
 
 import ctypes
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 
-SOURCES = (
-    Path(__file__).resolve().parents[2]
-    / "tensorflow-dot-based-interact/tensorflow_dot_based_interact/cc"
-)
-FLAGS_OF_FILE = {
-    "dot_interact_cpu.cc": [],
-    "kernel_generic.cc": [],
-    "kernel_avx2.cc": ["-mavx2", "-mfma", "-mf16c"],
-    "kernel_avx512.cc": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"],
-}
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 ISAS = ("avx512", "avx2", "generic")
 BAD_ARGUMENT, OUT_OF_MEMORY = -1, -2
-
-
-def compile_objects(folder: Path, *flags: str) -> list[Path]:
-    """Compiles every file of the CPU part into `folder`; a warning is an error."""
-    objects = []
-    for name, own_flags in FLAGS_OF_FILE.items():
-        target = folder / f"{name}.o"
-        command = ["g++", "-std=c++17", "-fPIC", "-Wall", "-Wextra", "-Werror", *flags, *own_flags]
-        run_compiler([*command, "-c", str(SOURCES / "cpu" / name), "-o", str(target)])
-        objects.append(target)
-    return objects
-
-
-def run_compiler(command: list[str]) -> None:
-    """Runs the compiler; raises RuntimeError with its output."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}\n{done.stderr[:4000]}")
 
 
 class Shape(ctypes.Structure):

@@ -9,7 +9,7 @@ PAGE = mmap.PAGESIZE
 # Before a tensor that ends at a page's end; after one that begins at a page's start.
 CANARY = 0xA5
 MARGIN = 256  # bytes
-NO_ACCESS, READ_WRITE = 0, mmap.PROT_READ | mmap.PROT_WRITE
+NO_ACCESS = 0
 
 
 class GuardedMemory:

@@ -2,9 +2,6 @@
 
 import ctypes
 import itertools
-import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -30,7 +27,6 @@ from tests.cpu_kernel.cpu_library import (
 )
 from tests.cpu_kernel.guarded_memory import GuardedMemory
 
-ROOT = Path(__file__).resolve().parents[2]
 SIZES = sorted(
     {
         *itertools.product(range(1, 41), [1, 8, 16, 33]),
@@ -421,26 +417,3 @@ def test_choice_of_instruction_set(library):
         assert library.dot_interact_cpu_isa().decode() == name
     assert library.dot_interact_cpu_use_isa(None) == 0
     assert library.dot_interact_cpu_isa().decode() == usable[0]
-
-
-# ---- tools ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_under_sanitizers(tmp_path):
-    """These tests, on kernels under AddressSanitizer and UndefinedBehaviorSanitizer."""
-    flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1"]
-    runtimes = [
-        subprocess.check_output(["g++", f"-print-file-name={name}"], text=True).strip()
-        for name in ("libasan.so", "libubsan.so")
-    ]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:faulthandler", __file__,
-         "-k", "batches or errors or numbers or bits or bad_sizes or null"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-        env={
-            **os.environ, "CPU_KERNEL_FLAGS": " ".join(flags), "LD_PRELOAD": " ".join(runtimes),
-            "ASAN_OPTIONS": "detect_leaks=0",  # Python's own
-        },
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

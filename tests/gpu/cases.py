@@ -56,20 +56,6 @@ class Case(NamedTuple):
         """Numbers between samples of "first" or "rest", and of its gradient."""
         return self.gap if self.only in (None, tensor) else 0
 
-    def __str__(self) -> str:
-        words = [f"{self.features} x {self.dim}", f"batch {self.batch}", self.dtype]
-        words.append("joined" if self.joined else f"separate, gap {self.gap}")
-        words += ["head"] * self.head + ["null head_gradient"] * self.null_head_gradient
-        words += [f"offset {self.offset}"] * bool(self.offset) + ["broken sample"] * self.broken
-        words += [f"only {self.only}"] * bool(self.only)
-        words += ["NO_TF32"] * bool(self.flags & NO_TF32) + ["PLAIN"] * bool(self.flags & PLAIN)
-        if self.device is not None:
-            words.append(
-                f"{self.device.multiprocessors} x {self.device.resident_blocks} blocks of "
-                f"{self.device.shared_per_block // _KIB} KiB"
-            )
-        return ", ".join(words)
-
 
 def _styles(dtype: str) -> list[dict]:
     """Layouts and flags, so that neighbours differ in several of them."""

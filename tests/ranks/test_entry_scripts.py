@@ -14,7 +14,7 @@ NUM_RANKS = [2, pytest.param(3, marks=pytest.mark.long)]
 BINS = ("--auc_thresholds", "500")
 SLICES = ("--column_slice_threshold", "5000", "--row_slice_threshold", "12000")
 # Device memory of a rank that holds half of the bytes of the tables, but not the largest table.
-TIGHT = ("--plan_device_memory_gb", "0.00014")
+TIGHT = ("--plan_device_memory_gb", "0.00015")
 SMALL = (
     *("--embedding_dim", "16", "--bottom_mlp_dims", "32,16", "--top_mlp_dims", "32,1"),
     "--preset=terabyte",

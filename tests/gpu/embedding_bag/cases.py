@@ -49,15 +49,6 @@ class BagCase(NamedTuple):
         """Numbers by which a tensor is off its alignment."""
         return self.offset if self.only in (None, tensor) else 0
 
-    def __str__(self) -> str:
-        words = [f"dim {self.dim}", f"batch {self.batch}", f"{len(self.columns)} columns"]
-        words += ["ragged"] * self.ragged + ["weighted"] * self.weighted
-        words += [f"{self.dtype} table, {self.other}", f"int{8 * self.id_bytes} ids"]
-        words += [f"{self.uses} uses"] * (self.uses != 1) + ["ids out of range"] * self.bad_ids
-        words += [self.optimizer] + [f"offset {self.offset}"] * bool(self.offset)
-        words += [f"only {self.only}"] * bool(self.only)
-        return ", ".join(words)
-
 
 def _styles() -> list[dict]:
     """Layouts, so that neighbours differ in several of them."""

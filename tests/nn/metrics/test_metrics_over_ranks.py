@@ -125,13 +125,6 @@ def test_random_rows_against_one_accumulator(rows, copies, size):
     assert results[0][5:] == expected[5:]
 
 
-@KINDS
-def test_error_without_rows(make):
-    ranks = [([], [], None), ([1.0], [0.0], [0.0])]
-    for error in scores_of_ranks(2, make, ranks):
-        assert isinstance(error, ValueError) and "nothing to evaluate" in str(error)
-
-
 def bad_updates(world, make, bad_batches, as_tensors):
     """Updates each rank with its bad batches between good ones; only `result()` may raise."""
     metrics = make(world)

@@ -238,28 +238,33 @@ def test_checkpoint_content(kind):
     assert differ >= len(kernels)
 
 
-def test_stable_names():
-    """The names of weights in checkpoints are fixed."""
-    names = [weight.name for weight in a_model("sim").weights_to_save()]
-    of_dense = sorted({name.split("/")[1].rsplit(".", 1)[0] for name in names if "dense/" in name})
-    assert of_dense == [
-        "auxiliary_mlp.dense_0",
-        "auxiliary_mlp.dense_1",
-        "auxiliary_mlp.dense_2",
-        "interest_evolution.attention",
-        "interest_evolution.augru",
-        "interest_evolution.gru",
-        "long_history.exact_search",
-        "long_history.search",
-        "stage_one_mlp.dense_0",
-        "stage_one_mlp.dense_1",
-        "stage_one_mlp.prelu_0",
-        "stage_two_mlp.dense_0",
-        "stage_two_mlp.dense_1",
-        "stage_two_mlp.dense_2",
-        "stage_two_mlp.prelu_0",
-        "stage_two_mlp.prelu_1",
+COMMON_NAMES = {
+    *(f"auxiliary_mlp.dense_{i}" for i in range(3)),
+    *("interest_evolution.augru", "interest_evolution.gru"),
+    *("stage_one_mlp.dense_0", "stage_one_mlp.dense_1", "stage_one_mlp.prelu_0"),
+    *(f"stage_two_mlp.dense_{i}" for i in range(3)),
+    *(f"stage_two_mlp.prelu_{i}" for i in range(2)),
+}
+OWN_NAMES = {
+    "paper": {
+        *("interest_evolution.attention", "long_history.exact_search", "long_history.search"),
+    },
+    "nvidia": {
+        *(f"interest_evolution.attention.mlp.dense_{i}" for i in range(3)),
+        *("interest_evolution.target_dense", "interest_evolution.target_prelu"),
+    },
+}
+
+
+@pytest.mark.parametrize("variant", OWN_NAMES)
+def test_stable_names(variant):
+    """The names of weights in checkpoints are fixed, and unique."""
+    names = [
+        weight.name for weight in a_model("sim", changes={"variant": variant}).weights_to_save()
     ]
+    assert len(set(names)) == len(names)
+    of_dense = {name.split("/")[1].rsplit(".", 1)[0] for name in names if "dense/" in name}
+    assert of_dense == COMMON_NAMES | OWN_NAMES[variant]
 
 
 @pytest.mark.parametrize("kind", ["sim", "din unit"])

@@ -10,7 +10,6 @@ from nn.optim.optimizers import create
 from nn.sequence import nvidia
 from nn.sequence.dien import AuxiliaryOutputs
 from nn.sequence.loss import auxiliary_loss_over_steps, sequence_loss
-from nn.sequence.model import SequenceModel
 from tests.nn.model_checks import check_gradients
 from tests.nn.sequence.nvidia_reference import NvidiaReference
 from tests.nn.sequence.sequence_reference import log_loss, sigmoid
@@ -177,24 +176,6 @@ def test_weight_decay_without_the_rate(kind):
         np.testing.assert_allclose(dense, [share], rtol=1e-6)
         others = share if independent or kind == "adam" else 1.0
         np.testing.assert_allclose(table, [[others], [share]], rtol=1e-6)
-
-
-def test_stable_names():
-    """The names of weights in checkpoints are fixed, and unique."""
-    names = [w.name for w in SequenceModel(a_config("sim", **NVIDIA), seed=1).weights_to_save()]
-    assert len(set(names)) == len(names)
-    of_dense = sorted({name.split("/")[1].rsplit(".", 1)[0] for name in names if "dense/" in name})
-    assert of_dense == [
-        *(f"auxiliary_mlp.dense_{i}" for i in range(3)),
-        *(f"interest_evolution.attention.mlp.dense_{i}" for i in range(3)),
-        "interest_evolution.augru",
-        "interest_evolution.gru",
-        "interest_evolution.target_dense",
-        "interest_evolution.target_prelu",
-        *("stage_one_mlp.dense_0", "stage_one_mlp.dense_1", "stage_one_mlp.prelu_0"),
-        *(f"stage_two_mlp.dense_{i}" for i in range(3)),
-        *(f"stage_two_mlp.prelu_{i}" for i in range(2)),
-    ]
 
 
 @pytest.mark.long

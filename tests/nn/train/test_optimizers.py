@@ -32,11 +32,6 @@ def moved(name, gradient, steps=1, **options):
 
 
 @pytest.mark.parametrize("gradient", [slices(*SPARSE), tf.constant(DENSE, tf.float32)])
-def test_sgd_by_hand(gradient):
-    np.testing.assert_allclose(moved("sgd", gradient), START - 0.5 * DENSE)
-
-
-@pytest.mark.parametrize("gradient", [slices(*SPARSE), tf.constant(DENSE, tf.float32)])
 def test_adagrad_by_hand(gradient):
     expected, total = START.copy(), np.full([3, 2], 0.1)
     for _ in range(2):
@@ -120,14 +115,14 @@ def test_duplicate_ids(devices, monkeypatch):
     assert empty.values.shape == (0, 2)
 
 
-def test_weight_decay_by_hand():
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("gradient", [slices(*SPARSE), tf.constant(DENSE, tf.float32)])
+def test_sgd_by_hand(gradient, decay):
     """Decoupled: w (1 - lr * decay), then the step; rows without a gradient stay."""
-    kept = 1 - 0.5 * 0.1
-    for gradient in (slices(*SPARSE), tf.constant(DENSE, tf.float32)):
-        expected = START * kept - 0.5 * DENSE
-        if isinstance(gradient, tf.IndexedSlices):
-            expected[0] = START[0]
-        np.testing.assert_allclose(moved("sgd", gradient, weight_decay=0.1), expected, rtol=1e-6)
+    expected = START * (1 - 0.5 * decay) - 0.5 * DENSE
+    if isinstance(gradient, tf.IndexedSlices):
+        expected[0] = START[0]
+    np.testing.assert_allclose(moved("sgd", gradient, weight_decay=decay), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("name", "row_0"), [("lazy_adam", 1), ("adam", 0.95)])
