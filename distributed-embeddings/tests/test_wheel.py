@@ -39,6 +39,7 @@ def installed(wheel, tmp_path_factory) -> Path:
 def run_outside(installed: Path, folder: Path, *args) -> str:
     """Runs a program on the installed wheel; returns its output."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    environment.pop("TF_USE_LEGACY_KERAS", None)  # programs do not select Keras 2
     paths = [str(installed), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     done = subprocess.run(
