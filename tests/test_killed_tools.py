@@ -264,6 +264,8 @@ def write_foreign(output: Path, draw: random.Random) -> dict[Path, bytes]:
     return files
 
 
+# A search starts processes for minutes; its workers and storage have tests of their own.
+@pytest.mark.quick("[!s]*", "s[!e]*")
 @pytest.mark.parametrize("name", TOOLS)
 def test_killed(name, request, inputs, run, tmp_path):
     tool, draw = TOOLS[name], random.Random(name)
