@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.cluster import distributed
-from tests.ranks import backward_worker, world_worker
+from tests.ranks import backward_worker, compiled_worker, world_worker
 
 
 def outcome(check: Callable, *args: object) -> Any:
@@ -35,6 +35,7 @@ def main() -> None:
     results = {"collectives": outcome(world_worker.collectives)}
     world = distributed.current()
     results["backward"] = outcome(backward_worker.check, world)
+    results["compiled"] = outcome(compiled_worker.check, world)
     (Path(os.environ["RANK_RESULTS"]) / f"{world.rank}.json").write_text(json.dumps(results))
 
 

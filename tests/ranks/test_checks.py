@@ -41,3 +41,10 @@ def test_steps_with_idle_ranks(checked, launcher, num_ranks):
     """Weights and outputs, eager and compiled."""
     for results in checked(launcher, num_ranks):
         assert results["backward"] == {case: [True] * 4 for case in backward_worker.CASES}
+
+
+@pytest.mark.parametrize(("launcher", "num_ranks"), LAUNCHES)
+def test_several_uses_of_one_lookup(checked, launcher, num_ranks):
+    """Two calls of an inner `tf.function`, two gradients in other name scopes."""
+    results = checked(launcher, num_ranks)
+    assert [rank["compiled"] for rank in results] == ["equal"] * num_ranks

@@ -14,7 +14,7 @@ NUM_RANKS = [2, pytest.param(3, marks=pytest.mark.long)]
 BINS = ("--auc_thresholds", "500")
 SLICES = ("--column_slice_threshold", "5000", "--row_slice_threshold", "12000")
 # Device memory of a rank that holds half of the bytes of the tables, but not the largest table.
-TIGHT = ("--plan_device_memory_gb", "0.00015")
+TIGHT = ("--plan_device_memory_gb", "0.00014")
 SMALL = (
     *("--embedding_dim", "16", "--bottom_mlp_dims", "32,16", "--top_mlp_dims", "32,1"),
     "--preset=terabyte",
@@ -49,10 +49,9 @@ def one_rank(rows, run_recipes, tmp_path_factory):
 
 
 def training(rows, folder, *flags):
-    """The command line of a training with optional parts, which logs to folder/train."""
+    """The command line of a training, which logs to folder/train."""
     where = ("--save_checkpoint_path", folder / "model", "--run_dir", folder / "train")
-    parts = ("--wide", "--dropout_rate", "0.1")
-    return ("dlrm.py", "--dataset_path", rows, *SMALL, *parts, *where, *flags)
+    return ("dlrm.py", "--dataset_path", rows, *SMALL, *where, *flags)
 
 
 def modes(rows, model_folder, folder):

@@ -15,7 +15,7 @@ from tests.nn.embedding.collective_plans import Case, Feature, faults, random_ca
 pytest.importorskip("horovod", reason="Horovod is not installed")
 
 FIXED = Feature(0, 1, ragged=False)
-# Each hung on real ranks (tests/ranks/backward_worker.py).
+# Each hung on real ranks (tests/ranks/test_idle_ranks.py).
 CASES = {
     "fixed ids on one rank and ragged ids on the other": Case(
         2,
