@@ -307,18 +307,6 @@ def test_data_set_of_another_encoding(trained_of_texts, shop_models, tmp_path, c
     assert f"feature '{name}': expected the encoding of" in capsys.readouterr().err
 
 
-def test_unknown_ids(tmp_path):
-    """A model without an encoder that takes unknown ids for id 0."""
-    folder = write_clicks(tmp_path / "clicks/1", unknown_ids="zero")
-    lines = [LINES[0], f"{2**40},0,0;1;77,4;9,-3,0"]
-    output = tmp_path / "scores.npy"
-    flags = ["--model", str(folder), "--input", str(csv_file(tmp_path, *lines))]
-    assert main([*flags, "--output", str(output)]) == 0
-    arrays = {name: array[:2].copy() for name, array in ARRAYS.items()}
-    arrays[CATEGORICAL][1] = [0, 4, 0, 0, 1, 0]
-    np.testing.assert_allclose(np.load(output), expected_scores(arrays)[:, 0], rtol=0, atol=1e-7)
-
-
 @pytest.mark.parametrize(
     ("flags", "name"),
     [

@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 
 from deployment.artifacts.quantization_check import lookup
-from deployment.artifacts.table_files import (
-    blocks_of,
-    to_float16,
-    to_int8,
-    write_tables,
-)
+from deployment.artifacts.table_files import blocks_of, to_float16, to_int8, write_tables
 from deployment.model.checkpoint_rows import CheckpointRows
 from deployment.serving.interface import (
     TABLES_FOLDER,

@@ -114,15 +114,6 @@ def test_lost_server(code, text):
     assert client.resent == 2
 
 
-def test_retry_interval():
-    error = grpc.StatusCode.INTERNAL, "Stub process 'sums_0_0' is not healthy."
-    infer = failing(*error, times=1000)
-    with serving(StandIn(infer)) as url, Client(url, "sums", patience_s=0.5) as client:
-        with pytest.raises(ServerLost, match="is lost: Stub process 'sums_0_0' is not healthy"):
-            list(client.scores(request(n) for n in range(6)))
-        assert 1 <= client.resent <= 6
-
-
 def test_restarted_server():
     port, second = [0], []
 
@@ -154,14 +145,12 @@ def test_expired_patience():
         pytest.raises(ServerLost, match=r"sums at .* was not ready within (1|0\.\d+) s"),
     ):
         client.ask(client.prepare(request(1), "a"))
-    with serving(StandIn()) as url, Client(url, "other") as client:
-        with pytest.raises(ServerLost, match="the model is not ready"):
-            client.wait_until_ready(0.1)
-        with pytest.raises(
-            RequestRefused,
-            match="other at .*: unknown model 'other'; the list of models is not avail",
-        ):
-            client.config()
+    with (
+        serving(StandIn()) as url,
+        Client(url, "other") as client,
+        pytest.raises(RequestRefused, match="unknown model 'other'; the list of models is not av"),
+    ):
+        client.config()
     with (
         Client(url, "sums") as client,
         pytest.raises(

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from deployment.serving import interface as interfaces
 from deployment.serving.interface import RawColumn
 from deployment.serving.scorer import RequestScorer
@@ -71,23 +69,9 @@ def test_encoded_requests(trained_of_texts, tmp_path):
     assert [column.name for column in rows.columns] == list(COLUMNS)
 
 
-def test_model_without_encoder(trained_dlrm, tmp_path, capsys):
-    assert trained_dlrm.deploy(tmp_path, "--monolithic") == 0
-    assert interfaces.read(tmp_path / "dlrm/1").columns == ()
-    assert trained_dlrm.deploy(tmp_path, "--inputs=raw", "--overwrite") == 2
-    assert "--inputs raw: " in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--inputs=raw", "--tensors=nvidia"], "--inputs raw: --tensors nvidia are encoded"),
-        (["--unknown_ids=zero"], "--unknown_ids zero: expected a model of encoded requests"),
-    ],
-)
-def test_contradictions(trained_of_texts, tmp_path, capsys, flags, message):
-    assert trained_of_texts.deploy(tmp_path, *flags) == 2
-    assert message in capsys.readouterr().err
+def test_raw_inputs_of_nvidia(trained_of_texts, tmp_path, capsys):
+    assert trained_of_texts.deploy(tmp_path, "--inputs=raw", "--tensors=nvidia") == 2
+    assert "--inputs raw: --tensors nvidia are encoded" in capsys.readouterr().err
 
 
 def test_model_with_checks(trained_of_texts, tmp_path):

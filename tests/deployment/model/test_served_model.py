@@ -60,14 +60,6 @@ def test_lower_precision(tmp_path):
         assert 1e-6 < np.abs(result.numpy() - exact).max() < most
 
 
-def test_weights_of_scores(tmp_path):
-    _, trained = untrained.make("sim", tmp_path)
-    names = [weight.name for weight in DenseModel(trained).weights]
-    assert names == sorted(names)
-    assert "interest_evolution/gru/kernel:0" in names
-    assert not [name for name in names if "auxiliary" in name or "stage_one" in name]
-
-
 def test_weights_of_other_model_and_none(tmp_path):
     _, trained = untrained.make("dlrm", tmp_path)
     other = dataclasses.replace(trained, shape=untrained.make("dcnv2", tmp_path / "other")[1].shape)

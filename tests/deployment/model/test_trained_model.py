@@ -5,11 +5,7 @@ import numpy as np
 import pytest
 
 from deployment.model.served_model import candidates_of, interface_of
-from deployment.model.trained_model import (
-    evaluation_rows,
-    open_checkpoint,
-    restored_model,
-)
+from deployment.model.trained_model import evaluation_rows, open_checkpoint, restored_model
 from runtime import checkpoint
 from runtime.checkpoint import files
 from runtime.checkpoint.folder import BEST

@@ -5,18 +5,7 @@ import json
 import pytest
 
 from deployment.serving import interface as interfaces
-from deployment.serving.interface import feature_at, id_limits
-from tests.deployment.serving.made_models import CATEGORICAL, CLICKS
-
-
-def test_ids_of_each_column():
-    least, end = id_limits(CLICKS.features, CLICKS.inputs[1])
-    assert least.tolist() == [0, 0, 0, -1, -1, -1]
-    assert end.tolist() == [4, 5, 5, 6, 6, 6]
-    names = [feature_at(CLICKS.features, CATEGORICAL, column).name for column in range(6)]
-    assert names == ["city", "tags", "tags", "words", "words", "words"]
-    least, end = id_limits(CLICKS.features[3:], CLICKS.inputs[1])
-    assert (least[0], end[0]) == (0, 0), "a column of no feature"
+from tests.deployment.serving.made_models import CLICKS
 
 
 def test_file_of_earlier_version(tmp_path):

@@ -181,21 +181,31 @@ def test_dense_part_with_unused_inputs(tmp_path):
     np.testing.assert_allclose(scores, expected_scores(request(3)), rtol=0, atol=1e-7)
 
 
-def test_imported_packages(root, clicks):
-    """Imports the package alone: the environment of a server has neither TensorFlow nor the
-    toolkit."""
-    code = (
-        "import sys; sys.path[0] = sys.argv.pop(1)\n"
-        "from deployment.serving.scorer import RequestScorer; RequestScorer(sys.argv[1], 1)\n"
-        "print(*sorted({name.split('.')[0] for name in sys.modules}))"
+def test_packages_and_files_of_a_process(root, tmp_path):
+    """The environment of a server has neither TensorFlow nor the toolkit. onnxruntime and OpenVINO
+    write no files to the home folder, such as events to send."""
+    for precision in ("fp32", "bf16"):
+        write_clicks(tmp_path / precision, precision=precision)
+    (home := tmp_path / "home").mkdir()
+    np.savez(tmp_path / "rows.npz", **request(3))
+    program = (
+        "import sys, numpy as np\n"
+        "from deployment.serving.scorer import RequestScorer\n"
+        "for precision in ('fp32', 'bf16'):\n"
+        "    imported = sorted({name.split('.')[0] for name in sys.modules})\n"
+        "    assert RequestScorer(precision).score(dict(np.load('rows.npz'))).shape == (3, 1)\n"
+        "print(*imported)"
     )
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("XDG_", "ORT_"))}
     done = subprocess.run(
-        [sys.executable, "-c", code, str(root), str(clicks)],
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=kept | {"HOME": str(home), "PYTHONPATH": str(root)},
         capture_output=True,
         text=True,
         check=True,
-        cwd=clicks,
     )
+    assert list(home.iterdir()) == []
     imported = set(done.stdout.split())
     assert {"deployment", "numpy", "onnxruntime"} <= imported
     assert not imported & {"tensorflow", "openvino", "nn", "dataloading", "config"}

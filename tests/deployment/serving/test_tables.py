@@ -1,13 +1,12 @@
 """Lookups against a loop over rows and ids; stored float16 and int8 against their values."""
 
-import ctypes
 import mmap
-import os
-import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from deployment.serving import checksums
 from deployment.serving import tables as tables_module
 from deployment.serving.interface import (
     Interface,
@@ -17,13 +16,7 @@ from deployment.serving.interface import (
     ServedTensor,
 )
 from deployment.serving.tables import MappedTables, widen
-from tests.deployment.serving.made_models import (
-    CATEGORICAL,
-    CLICKS,
-    expected_embeddings,
-    request,
-    write_clicks,
-)
+from tests.deployment.serving.made_models import CATEGORICAL, CLICKS, TWO, WORDS, write_clicks
 
 
 def test_sum_before_padded_lookup(tmp_path):
@@ -34,15 +27,6 @@ def test_sum_before_padded_lookup(tmp_path):
     ids = np.int32([[3, -1, -1, 0, 0, 0], [1, 4, -1, 0, 0, 0], [2, 0, 1, 0, 0, 0]])
     result = MappedTables(write_clicks(tmp_path / "1"), interface).lookup({CATEGORICAL: ids})
     assert result.tolist() == [[0, 0, 3, -0.75], [8, -2, 1, -0.25], [9, -2.25, 2, -0.5]]
-
-
-def test_output_memory(tmp_path):
-    tables = MappedTables(write_clicks(tmp_path / "1"), CLICKS)
-    out = np.full((3, 7), np.nan, np.float32)
-    assert tables.lookup(request(3), out) is out
-    assert np.array_equal(out, expected_embeddings(request(3)))
-    tables.close()
-    assert np.array_equal(out, expected_embeddings(request(3)))
 
 
 def made(folder, dtype, widths, in_one_file, hotness=1, sums=True):
@@ -162,43 +146,23 @@ def test_scales_unlike_interface(tmp_path):
         MappedTables(tmp_path, without)
 
 
-def cached_share(path):
-    """Share of a file that is in memory, 0 to 1."""
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
-        pages = np.zeros(-(-len(mapped) // mmap.PAGESIZE), np.uint8)
-        address = np.frombuffer(mapped, np.uint8).ctypes.data
-        size, result = ctypes.c_size_t(len(mapped)), ctypes.c_void_p(pages.ctypes.data)
-        assert ctypes.CDLL(None).mincore(ctypes.c_void_p(address), size, result) == 0
-    return (pages & 1).mean()
-
-
 @pytest.mark.parametrize(
-    ("available", "preload", "share"), [(2, True, "all"), (1.9, True, "one"), (1.9, False, "one")]
+    ("available", "preload", "advice"),
+    [
+        (2, True, mmap.MADV_WILLNEED),
+        (2, False, None),
+        (1.9, True, mmap.MADV_RANDOM),
+        (1.9, False, mmap.MADV_RANDOM),
+    ],
 )
-def test_preload_by_available_memory(tmp_path, monkeypatch, available, preload, share):
-    """Reads the whole file, or one page per row without its neighbours."""
-    rows = 1 << 15
-    interface = CLICKS._replace(
-        inputs=(ServedTensor("ids", "int64", (1,)),),
-        features=(ServedFeature("a", "ids", 0, 1, rows),),
-        lookups=(ServedLookup("a", "ids", 0, 1, "sum"),),
-        tables=(ServedTable("a", rows, 64, "float32", "a.npy"),),
-    )
-    (tmp_path / "tables").mkdir()
-    file = tmp_path / "tables/a.npy"
-    np.save(file, np.arange(rows * 64, dtype=np.float32).reshape(rows, 64))  # 8 MiB
-    with open(file, "rb") as stream:
-        os.fsync(stream.fileno())
-        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    if cached_share(file) > 0.01:
-        pytest.skip("this folder's files are always in memory")
-    monkeypatch.setattr(tables_module, "available_bytes", lambda: int(available * 8 * 2**20))
-    tables = MappedTables(tmp_path, interface, preload=preload)
-    assert (tables.size_bytes, tables.fits) == (8 * 2**20, share == "all")
-    result = tables.lookup({"ids": np.int64([[20_000]])})
-    assert result[0, 0] == 20_000 * 64
-    deadline = time.monotonic() + 30
-    while share == "all" and cached_share(file) < 0.99 and time.monotonic() < deadline:
-        time.sleep(0.01)  # it is read in the background
-    # Otherwise some pages at the start: NumPy reads the header of the array.
-    assert cached_share(file) > 0.99 if share == "all" else cached_share(file) < 0.05
+def test_preload_by_available_memory(tmp_path, monkeypatch, available, preload, advice):
+    """The kernel reads whole files, or one page per row without its neighbours."""
+    advised = set()
+    monkeypatch.setattr(tables_module, "_map_of", lambda _: SimpleNamespace(madvise=advised.add))
+    size_bytes = TWO.nbytes + WORDS.nbytes
+    monkeypatch.setattr(tables_module, "available_bytes", lambda: int(available * size_bytes))
+    folder = write_clicks(tmp_path / "1")
+    checksums.write(folder)
+    tables = MappedTables(folder, CLICKS, preload=preload)
+    assert (tables.size_bytes, tables.fits) == (size_bytes, available == 2)
+    assert advised == ({advice} if advice is not None else set())

@@ -135,25 +135,18 @@ def test_scores_of_batched_requests(tmp_path, triton_model, said):
 
 
 def test_errors_of_bad_requests(tmp_path, triton_model):
+    """A bad request gets its error, and the others of its batch their scores."""
     model = started(triton_model, write_clicks(tmp_path / "1"))
-    requests = [request(2) for _ in range(7)]
+    requests = [request(2) for _ in range(4)]
     requests[1][CATEGORICAL][1, 0] = 4
-    requests[2][NUMERICAL][0, 1] = np.nan
-    del requests[3][CATEGORICAL]
-    requests[4][CATEGORICAL] = requests[4][CATEGORICAL][:, :5]
-    requests[5][NUMERICAL] = requests[5][NUMERICAL].astype(np.float64)
-    errors = ["'city', row 1 ", "'age', row 0 ", "needed: categorical", r"\[2, 5\]", "is float64"]
-    responses = model.execute([asked(arrays) for arrays in requests])
-    for response, expected in zip(responses[1:6], errors, strict=True):
-        assert response.error.code == "INVALID_ARG"
-        with pytest.raises(ValueError, match=expected):
-            raise ValueError(response.error.text)
-    for response in (responses[0], responses[6]):
+    del requests[2][CATEGORICAL]
+    first, *refused, last = model.execute([asked(arrays) for arrays in requests])
+    for response, expected in zip(refused, ("'city', row 1 ", "needed: categorical"), strict=True):
+        assert response.error.code == "INVALID_ARG" and expected in response.error.text
+    for response in (first, last):
         assert response.error is None
-        np.testing.assert_allclose(
-            response.arrays["scores"], expected_scores(request(2)), atol=1e-7
-        )
-
+        scores = response.arrays["scores"]
+        np.testing.assert_allclose(scores, expected_scores(request(2)), atol=1e-7)
     (response,) = model.execute([asked(requests[1])])
     assert "'city', row 1 " in response.error.text
 

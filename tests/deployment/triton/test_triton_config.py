@@ -56,18 +56,3 @@ def test_first_dimension_without_batching(tmp_path):
         [list(sample.inputs[name].dims) for name in (IDS.name, "OUTPUT0")]
         for sample in result.model_warmup
     ] == [[[1, 26], [48]], [[64, 26], [64 * 48]]]
-
-
-def test_reshaped_tensor(tmp_path):
-    """The configuration and the warm-up have the shape of requests."""
-    stated = ServedTensor("positive_history", "int64", (200,))
-    config = model_config(
-        *("m", {}, [IDS, stated], [SCORES], Batching(8, True, 0), CPU),
-        warm_up=(1,),
-        shapes={"positive_history": (2, 100)},
-    )
-    ids, history = parsed(config, tmp_path).input
-    assert not ids.HasField("reshape")
-    assert (list(history.dims), list(history.reshape.shape)) == ([200], [2, 100])
-    (sample,) = config.model_warmup
-    assert list(sample.inputs["positive_history"].dims) == [200]
