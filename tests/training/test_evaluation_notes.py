@@ -7,7 +7,7 @@ import pytest
 
 from dataloading.spec.data_checks import NOTE, WARNING, Finding, write_findings
 from tests.recipes.test_entry_scripts import TINY, in_process
-from training import loop
+from training import loop, run_log
 from training.epoch_log import result_notes
 
 FINDINGS = (
@@ -87,3 +87,24 @@ def test_ranking_below_popularity():
     assert note.startswith("note: hr@5: below a ranking")
     run.keeps_best = True
     assert not list(result_notes(run, metrics))
+
+
+@pytest.mark.parametrize(
+    ("local_size", "size", "kind", "mode", "noted"),
+    [
+        (2, 2, "CPU", "train", True),
+        (2, 4, "CPU", "train", False),
+        (2, 2, "CPU", "eval", False),
+        (2, 2, "GPU", "train", False),
+        (1, 1, "CPU", "train", False),
+    ],
+)
+def test_ranks_that_do_not_pay(local_size, size, kind, mode, noted):
+    run = SimpleNamespace(
+        world=SimpleNamespace(local_size=local_size, size=size),
+        device=SimpleNamespace(kind=kind),
+        config=SimpleNamespace(run=SimpleNamespace(mode=mode)),
+    )
+    note = run_log.ranks_note(run)
+    assert (note is not None) == noted
+    assert not noted or "one process" in note

@@ -26,20 +26,16 @@ print(json.dumps(results))
 
 def mistakes(rows, folder):
     """(flags, message) of each mistake."""
-    for name, file in (("logs", "day_0"), ("kaggle", "train.txt"), ("own", "clicks.csv")):
+    for name, file in (("logs", "day_0"), ("kaggle", "train.txt")):
         (folder / name).mkdir()
         (folder / name / file).touch()
-    (folder / "empty").mkdir()
     data, restore = f"--dataset_path={rows}", "--restore_checkpoint_path"
-    here = "prepare it, then name the folder DATA here: python -m preproc"
+    here = "prepare it, then name the folder DATA here: python -m preproc.criteo"
     return [
         ([f"--dataset_path={folder}/nowhere"], "nowhere: the file or folder does not exist; "),
-        ([f"{data}/feature_spec.yaml"], f"got its feature spec: give its folder, {rows}\n"),
-        ([f"--dataset_path={folder}/logs"], f"{here}.criteo --input {folder}/logs"),
-        ([f"--dataset_path={folder}/kaggle"], f"{here}.criteo"),
-        ([f"--dataset_path={folder}/own"], f"{here}.transcode"),
+        ([f"--dataset_path={folder}/logs"], f"{here} --input {folder}/logs"),
+        ([f"--dataset_path={folder}/kaggle"], here),
         ([data, "--mode=eval", f"{restore}={folder}/no"], f"{folder}/no: the folder does not"),
-        ([data, "--mode=eval", f"{restore}={folder}/empty"], "neither is nor contains a check"),
         ([data, f"--resume={folder}/no"], f"--resume {folder}/no: the folder does not exist"),
     ]
 

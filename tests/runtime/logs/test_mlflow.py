@@ -1,12 +1,7 @@
-"""`--mlflow_uri`: the tracked runs are read back from MLflow's own database or server."""
+"""`--mlflow_uri`: the tracked runs are read back from MLflow's own database."""
 
 import json
-import os
-import socket
-import subprocess
 import sys
-import time
-import urllib.request
 
 import pytest
 
@@ -27,41 +22,12 @@ def mlflow_client():
     return pytest.importorskip("mlflow", reason=REASON).tracking.MlflowClient
 
 
-@pytest.fixture
-def server(tmp_path, mlflow_client):
-    """URI of an MLflow server with a database of its own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = ["-m", "mlflow", "server", "--port", str(port), "--workers", "1"]
-    command += ["--backend-store-uri", f"sqlite:///{tmp_path / 'server.db'}"]
-    command += ["--artifacts-destination", str(tmp_path / "artifacts")]
-    process = subprocess.Popen(
-        [sys.executable, *command],
-        env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    uri, end = f"http://127.0.0.1:{port}", time.monotonic() + 240
-    try:
-        while True:
-            assert process.poll() is None and time.monotonic() < end, "the server did not start"
-            try:
-                urllib.request.urlopen(f"{uri}/health", timeout=5).close()
-                break
-            except OSError:
-                time.sleep(1)
-        yield uri
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def test_tracked_training(server, mlflow_client, tmp_path):
+def test_tracked_training(mlflow_client, tmp_path):
     """Parameters and metrics are those of the log."""
-    flags = [*FLAGS, f"--run_dir={tmp_path / 'first'}", f"--mlflow_uri={server}"]
+    uri = f"sqlite:///{tmp_path / 'runs.db'}"
+    flags = [*FLAGS, f"--run_dir={tmp_path / 'first'}", f"--mlflow_uri={uri}"]
     assert dlrm.main(["x", *flags]) == 0
-    client = mlflow_client(tracking_uri=server)
+    client = mlflow_client(tracking_uri=uri)
     (experiment,) = [e for e in client.search_experiments() if e.name == "dlrm"]
     (run,) = client.search_runs([experiment.experiment_id])
     assert (run.info.run_name, run.info.status) == ("first", "FINISHED")
