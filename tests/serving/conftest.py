@@ -47,7 +47,7 @@ class Served(NamedTuple):
 
 
 # Files with servers of their own; a worker of pytest-xdist has all others, and `trained` once.
-OWN_SERVERS = ("equal_scores", "exposure", "original_ids", "peer", "server")
+OWN_SERVERS = ("equal_scores", "exposure", "original_ids", "server")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -5,7 +5,6 @@ import re
 import urllib.error
 import urllib.request
 
-import numpy as np
 import pytest
 
 from tests.serving.test_bad_requests import IDS, NUMBERS
@@ -31,16 +30,6 @@ def asked(server, model, arrays, changed=()):
             return reply.status, json.load(reply)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)["error"]
-
-
-@pytest.mark.parametrize("model", ["dlrm", "dcnv2_mono", "sim", "ncf"])
-def test_json_scores(server, served, model):
-    entry = served[model.removesuffix("_mono")]
-    status, answer = asked(server, model, entry.rows(0, 3))
-    assert status == 200
-    (scores,) = answer["outputs"]
-    assert (scores["name"], scores["datatype"], scores["shape"]) == ("scores", "FP32", [3, 1])
-    np.testing.assert_allclose(scores["data"], entry.expected[:3, 0], rtol=0, atol=1e-6)
 
 
 # Replacement of a valid id, and the error of the server.

@@ -35,15 +35,7 @@ def test_command_with_own_client(server, repository, tmp_path, run_script):
     assert len(done.stdout.splitlines()) == 1 + 1 + 8 + 1
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--batch_sizes=4096"], "--batch_sizes has 4,096, dlrm takes 2,048 rows at most"),
-        (["--model_name=other"], "has no interface.json of other"),
-        (["--model_name=dlrm,other"], "has no interface.json of other"),
-    ],
-)
-def test_invalid_flags(server, repository, flags, message, capsys):
-    command_line = [f"--url={server.url}", "--model_name=dlrm", f"--model_repository={repository}"]
-    assert evaluate_latency.main([*command_line, "--client=own", *flags]) == 2
-    assert message in capsys.readouterr().err
+def test_too_many_rows(server, repository, capsys):
+    flags = [f"--url={server.url}", "--model_name=dlrm", f"--model_repository={repository}"]
+    assert evaluate_latency.main([*flags, "--client=own", "--batch_sizes=4096"]) == 2
+    assert "--batch_sizes has 4,096, dlrm takes 2,048 rows" in capsys.readouterr().err

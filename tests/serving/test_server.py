@@ -115,27 +115,6 @@ def test_stop_with_idle_connection(small_repository, tmp_path):
         assert time.monotonic() - started < 15
 
 
-def test_lost_request_without_patience(small_repository, tmp_path):
-    with (
-        running(small_repository, tmp_path / "log") as server,
-        Client(server.url, "sums", in_flight=2) as client,
-    ):
-
-        def requests():
-            for number in range(40):
-                if number == 20:
-                    server.kill()
-                yield {"x": np.array([[number, 1], [2, number]], np.int32)}
-
-        # The answer to request 18 may still have come.
-        with pytest.raises(
-            ServerLost, match=r"^request (18|19|20) \(rows \d+ to \d+\): .* is lost"
-        ):
-            for number, scores in enumerate(client.scores(requests())):
-                assert scores.tolist() == [[number + 1], [2 + number]]
-        assert number in (17, 18, 19)
-
-
 def test_invalid_model(small_repository, tmp_path):
     model = small_repository / "sums/1/model.py"
     model.write_text(model.read_text() + "\nraise ValueError('its tables are gone')\n")
