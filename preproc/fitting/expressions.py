@@ -11,6 +11,7 @@ from preproc.encoding.lists import SEPARATOR
 INTEGER = r"^[+-]?[0-9]{1,18}(\.0*)?$"
 # Numbers that are codes: with leading zeros, or longer than float64 holds exactly.
 CODE = r"^[+-]?(0[0-9]|[0-9]{16})"
+LEAST_CODE = 10**15  # with 16 digits
 DIGITS = r"^[0-9]+$"
 EXPONENT = r"^[0-9]+[eE][0-9]+$"  # of a number, or a code such as `12E5`
 POINT = r"\.0*$"  # of a whole number that pandas wrote as a float

@@ -14,6 +14,7 @@ from preproc.fitting.expressions import (
     DIGITS,
     EXPONENT,
     INTEGER,
+    LEAST_CODE,
     POINT,
     SCALARS,
     STRINGS,
@@ -37,8 +38,8 @@ class ColumnFacts:
         present, missing: numbers of values.
         distinct: number of different values; 0: most are different, see `continuous`.
         is_number, is_whole: whether all present values are numbers, and whole ones.
-        is_code: whether a text is a number with leading zeros or 16 digits or more, or digits
-            with an `E` between them where all others are digits.
+        is_code: whether a whole number has 16 digits or more, or, as a text, leading zeros, or
+            digits with an `E` between them where all others are digits.
         has_point: whether a whole number is written as `7.0`.
         list_form: form of lists, see `expressions.lists`; empty: single values.
         hotness: length of the longest list.
@@ -115,6 +116,8 @@ def column_facts(
         whole = (value % 1 == 0) & (value.abs() <= 1 << 53)
     elif kind.is_decimal():
         whole = value % 1 == 0
+    is_number = not kind.is_boolean()
+    is_code = (value >= LEAST_CODE) | (value <= -LEAST_CODE) if is_number else ibis.literal(False)
     row = fetch_row(
         engine,
         counts.agg(
@@ -122,12 +125,13 @@ def column_facts(
             rows=counts[COUNT].sum(),
             distinct=present.cast("int64").sum(),
             is_whole=(whole | ~present).all(),
+            is_code=(is_code & present).any(),
         ),
     )
-    is_number = not kind.is_boolean()
+    is_whole = is_number and bool(row["is_whole"])
     return ColumnFacts(
         row["present"] or 0, (row["rows"] or 0) - (row["present"] or 0), row["distinct"] or 0,
-        is_number, is_number and bool(row["is_whole"]),
+        is_number, is_whole, is_whole and bool(row["is_code"]),
     )  # fmt: skip
 
 

@@ -165,6 +165,11 @@ TYPES = {
     "price_id": (decimals(*(f"{i}.5" for i in range(40)), scale=1), "numerical"),
     "user_id": ([float("nan") if i % 5 == 0 else float(i) for i in range(40)], "categorical"),
     "far_id": ([1e20 * (1 + i) for i in range(40)], "numerical"),
+    "amount": ([10**15 - 1 - i for i in range(40)], "numerical"),
+    # As in text files, numbers of 16 digits are ids.
+    "hashed": (pa.array([(1 << 64) - 1 - i for i in range(40)], pa.uint64()), "categorical"),
+    "below": ([i - (1 << 63) for i in range(40)], "categorical"),
+    "float": ([None, *(1e15 + i for i in range(39))], "categorical"),
     "half": (pa.array(np.arange(40).astype(np.float16) / 2), "numerical"),
     "half_id": (pa.array(np.arange(40).astype(np.float16)), "categorical"),
     "view": (pa.array([*"ab"] * 20, pa.string_view()), "categorical"),
