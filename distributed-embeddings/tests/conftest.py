@@ -12,11 +12,16 @@ from distributed_embeddings.ops import kernels
 def run_script():
     """Runs `python ARGS...`; returns the completed process."""
 
-    def run(*args, env=None, timeout=300) -> subprocess.CompletedProcess:
+    def run(*args, cwd=None, env=None) -> subprocess.CompletedProcess:
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **(env or {})}
-        command = [sys.executable, *map(str, args)]
         return subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=timeout, check=False
+            [sys.executable, *map(str, args)],
+            cwd=cwd,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
         )
 
     return run

@@ -1,8 +1,5 @@
 """Programs that select Keras 3; test_wheel.py runs one that selects no version of Keras."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -23,15 +20,8 @@ for make in (
 
 
 @pytest.mark.skipif(tf.__version__ < "2.16", reason="TensorFlow has Keras 2")
-def test_error_of_keras_3():
-    variables = {"PYTHONPATH": str(PACKAGE), "TF_USE_LEGACY_KERAS": "0"}
-    done = subprocess.run(
-        [sys.executable, "-c", OF_KERAS_3],
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_error_of_keras_3(run_script):
+    done = run_script("-c", OF_KERAS_3, cwd=PACKAGE, env={"TF_USE_LEGACY_KERAS": "0"})
     for error in done.stdout.splitlines():
         assert "expected one of Keras 2" in error and "got keras." in error
     assert done.stdout.count("\n") == 2, done.stderr

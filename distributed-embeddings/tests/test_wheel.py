@@ -36,23 +36,19 @@ def installed(wheel, tmp_path_factory) -> Path:
     return folder
 
 
-def run_outside(installed: Path, folder: Path, *args) -> str:
-    """Runs a program on the installed wheel; returns its output."""
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
-    environment.pop("TF_USE_LEGACY_KERAS", None)  # programs do not select Keras 2
-    paths = [str(installed), environment.get("PYTHONPATH", "")]
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    done = subprocess.run(
-        [sys.executable, *args],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture
+def run_outside(installed, run_script, tmp_path, monkeypatch):
+    """Runs a program on the installed wheel, in another folder; returns its output."""
+    monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)  # programs do not select Keras 2
+    paths = filter(None, [str(installed), os.environ.get("PYTHONPATH", "")])
+    environment = {"PYTHONPATH": os.pathsep.join(paths)}
+
+    def run(*args):
+        done = run_script(*args, cwd=tmp_path, env=environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
 
 
 def test_content(wheel):
@@ -78,7 +74,7 @@ def test_metadata(wheel):
 
 
 @pytest.mark.long
-def test_imports_without_optional_packages(installed, tmp_path):
+def test_imports_without_optional_packages(installed, run_outside):
     """Nothing needs hypothesis or Horovod to be imported."""
     program = """
 import importlib, pkgutil, sys
@@ -89,11 +85,10 @@ for module in pkgutil.walk_packages(distributed_embeddings.__path__, "distribute
     importlib.import_module(module.name)
 print(distributed_embeddings.__file__)
 """
-    assert str(installed) in run_outside(installed, tmp_path, "-c", program)
+    assert str(installed) in run_outside("-c", program)
 
 
-def test_quick_start_outside_the_repository(installed, tmp_path):
-    shutil.copy(PACKAGE / "examples/quick_start.py", tmp_path)
-    output = run_outside(installed, tmp_path, "quick_start.py")
+def test_quick_start_outside_the_repository(run_outside):
+    output = run_outside(PACKAGE / "examples/quick_start.py")
     first, *_, last = map(float, re.findall(r"^step \d+: loss ([\d.]+)$", output, re.MULTILINE))
     assert last < 0.1 < first
