@@ -55,6 +55,19 @@ def in_process(run_dir, *flags, recipe=dlrm):
     return code, summary(run_dir) if code == 0 else None
 
 
+def runner(recipe, data_flag, *common):
+    """A function that runs a recipe on a data set, and returns the summary of what should end with
+    an exit code (None where it fails)."""
+
+    def run(rows, run_dir, *flags, code=0):
+        where = f"{data_flag}={rows}"
+        exit_code, result = in_process(run_dir, where, *common, *flags, recipe=recipe)
+        assert exit_code == code
+        return result
+
+    return run
+
+
 def test_train_eval_and_inference(tiny, tmp_path, run_script):
     """The script in a process of its own, with a profile; what it saved in this one."""
     data, model = f"--dataset_path={tiny}", tmp_path / "model"

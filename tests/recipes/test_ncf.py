@@ -10,7 +10,7 @@ import yaml
 import main as entry
 import ncf
 from tests import tastes
-from tests.recipes.test_entry_scripts import in_process, lines
+from tests.recipes.test_entry_scripts import lines, runner
 from tests.tables import arrays_of, check_same_arrays
 from tests.vocabularies import write_encoder
 
@@ -34,11 +34,7 @@ def rows(tmp_path_factory):
     return folder
 
 
-def run(rows, run_dir, *flags, code=0):
-    """Exit code as expected; the summary (None where it failed)."""
-    exit_code, summary = in_process(run_dir, f"--data={rows}", *flags, recipe=ncf)
-    assert exit_code == code
-    return summary
+run = runner(ncf, "--data")
 
 
 @pytest.fixture(scope="module")

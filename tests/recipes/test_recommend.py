@@ -12,7 +12,7 @@ import ncf
 from dataloading.spec.feature_spec import FeatureSpec
 from tests import tastes
 from tests.interaction_data import write_interactions
-from tests.recipes.test_entry_scripts import in_process
+from tests.recipes.test_entry_scripts import in_process, runner
 from tests.recipes.test_validation import messages
 from tests.vocabularies import write_encoder
 
@@ -24,11 +24,7 @@ FLAGS = (
 ITEMS, USERS = tastes.ITEMS, tastes.USERS
 
 
-def run(rows, run_dir, *flags, code=0):
-    """Exit code as expected; the summary (None where it failed)."""
-    exit_code, summary = in_process(run_dir, f"--data={rows}", *flags, recipe=ncf)
-    assert exit_code == code
-    return summary
+run = runner(ncf, "--data")
 
 
 @pytest.fixture(scope="module")
@@ -70,21 +66,34 @@ def recommended(rows, folder, checkpoints, *flags, suffix="csv"):
 
 
 def check(lines, scores, users, top, seen=()):
-    """Compares with the full sort; neighbours may change places within the rounding."""
-    number = 0
+    """Compares with the full sort."""
+    item_of = {1000 - item: item for item in range(ITEMS)}
+    item_of |= {str(name): item for name, item in item_of.items()}
     for user in users:
-        row = scores[user].astype(np.float64)
         left = [item for item in range(ITEMS) if (user, item) not in seen]
-        best = sorted((row[item] for item in left), reverse=True)[:top]
-        own = lines[number : number + len(best)]
-        number += len(best)
-        assert [line["user"] for line in own] == [f"u{7 * user}"] * len(best)
-        assert [int(line["rank"]) for line in own] == list(range(1, 1 + len(best)))
-        items = [1000 - int(line["item"]) for line in own]
-        assert len(set(items)) == len(items) and set(items) <= set(left)
-        np.testing.assert_allclose([float(line["score"]) for line in own], best, atol=1e-6)
-        np.testing.assert_allclose(row[items], best, atol=1e-6)
-    assert number == len(lines)
+        lines = check_lines(lines, f"u{7 * user}", scores[user], left, top, item_of)
+    assert lines == []
+
+
+def check_lines(lines, user, scores, left, top, item_of):
+    """Compares a user's lines, the first ones, with a full sort; returns the others.
+
+    Neighbours may change places within the rounding.
+
+    Args:
+        scores: of all items.
+        left: items that may be recommended.
+        item_of: number of each item.
+    """
+    best = sorted((float(scores[item]) for item in left), reverse=True)[:top]
+    own = lines[: len(best)]
+    assert [line["user"] for line in own] == [user] * len(best)
+    assert [int(line["rank"]) for line in own] == list(range(1, 1 + len(best)))
+    items = [item_of[line["item"]] for line in own]
+    assert len(set(items)) == len(items) and set(items) <= set(left)
+    np.testing.assert_allclose([float(line["score"]) for line in own], best, atol=1e-6)
+    np.testing.assert_allclose(scores[items], best, atol=1e-6)
+    return lines[len(best) :]
 
 
 @pytest.mark.quick("neumf-parquet", "gmf-csv")

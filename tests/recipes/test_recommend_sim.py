@@ -10,7 +10,8 @@ import main as entry
 import sim
 from dataloading.formats.sequence_tfrecord.writer import sequence_spec, writes_data_set
 from tests import sequence_data
-from tests.recipes.test_entry_scripts import in_process
+from tests.recipes.test_entry_scripts import runner
+from tests.recipes.test_recommend import check_lines
 from tests.vocabularies import write_encoder
 
 TINY = (
@@ -21,10 +22,7 @@ TINY = (
 ROWS, USERS, ITEMS = 150, sequence_data.USERS, sequence_data.ITEMS
 
 
-def run(rows, run_dir, *flags, code=0):
-    exit_code, summary = in_process(run_dir, f"--dataset_dir={rows}", *TINY, *flags, recipe=sim)
-    assert exit_code == code
-    return summary
+run = runner(sim, "--dataset_dir", *TINY)
 
 
 def samples():
@@ -106,19 +104,11 @@ def test_full_sort(trained, tmp_path, flags, capsys):
     capsys.readouterr()
     lines = recommended(trained, tmp_path, *flags)
     assert ("fewer than 60 items left" in capsys.readouterr().out) == bool(seen)
-    number = 0
     for user, row in zip(users, scores, strict=True):
-        left = [item for item in range(1, ITEMS + 1) if (user, item) not in seen]
-        best = sorted((row[item - 1] for item in left), reverse=True)[: int(flags[0][6:])]
-        own = lines[number : number + len(best)]
-        number += len(best)
-        assert {line["user"] for line in own} == {str(user)}
-        assert [int(line["rank"]) for line in own] == list(range(1, 1 + len(best)))
-        items = [int(line["item"].removeprefix("sku-")) for line in own]
-        assert len(set(items)) == len(items) and set(items) <= set(left)
-        np.testing.assert_allclose([float(line["score"]) for line in own], best, atol=1e-6)
-        np.testing.assert_allclose(row[np.array(items) - 1], best, atol=1e-6)
-    assert number == len(lines)
+        left = [item for item in range(ITEMS) if (user, item + 1) not in seen]
+        item_of = {f"sku-{item + 1}": item for item in range(ITEMS)}
+        lines = check_lines(lines, str(user), row, left, int(flags[0][6:]), item_of)
+    assert lines == []
 
 
 def test_rankings_of_held_out_items(trained, tmp_path):

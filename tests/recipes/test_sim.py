@@ -15,7 +15,7 @@ import main as entry
 import sim
 from nn.train.trainer import Trainer
 from tests import sequence_data
-from tests.recipes.test_entry_scripts import in_process, lines
+from tests.recipes.test_entry_scripts import in_process, lines, runner
 from tests.tables import check_same_arrays
 from training import errors
 
@@ -43,11 +43,7 @@ def rows(tmp_path_factory):
     return folder
 
 
-def run(rows, run_dir, *flags, code=0):
-    """Exit code as expected; the summary (None where it failed)."""
-    exit_code, summary = in_process(run_dir, f"--dataset_dir={rows}", *TINY, *flags, recipe=sim)
-    assert exit_code == code
-    return summary
+run = runner(sim, "--dataset_dir", *TINY)
 
 
 def data_lines(run_dir):

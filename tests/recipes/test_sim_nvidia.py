@@ -13,7 +13,8 @@ import main as entry
 import sim
 from preproc.amazon_books import parquet_to_tfrecord
 from runtime.checkpoint import describe, resolve
-from tests.recipes.test_entry_scripts import in_process, lines
+from tests.recipes.test_entry_scripts import runner
+from tests.recipes.test_sim import data_lines
 
 USERS, ITEMS, CATEGORIES, LENGTH = 30, 40, 4, 12
 ROWS = {"train": 200, "test": 100}
@@ -91,15 +92,7 @@ def records(tmp_path_factory):
     return folder
 
 
-def run(data, run_dir, *flags, code=0):
-    """Returns the summary; exit code as expected."""
-    exit_code, summary = in_process(run_dir, f"--dataset_dir={data}", *TINY, *flags, recipe=sim)
-    assert exit_code == code
-    return summary
-
-
-def logged(run_dir):
-    return [(x["step"], x["data"]) for x in lines(run_dir / "log.json") if x["type"] == "LOG"]
+run = runner(sim, "--dataset_dir", *TINY)
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +124,9 @@ def test_parquet_as_documented(records, trained, tmp_path):
 
 def test_step_keys(trained):
     """classification_loss is 0.5 (gsu + esu); total_loss is the sum of the two terms."""
-    steps = [data for step, data in logged(trained[2]) if isinstance(step, list) and len(step) == 2]
+    steps = [
+        data for step, data in data_lines(trained[2]) if isinstance(step, list) and len(step) == 2
+    ]
     assert len(steps) >= 4
     for data in steps:
         assert "gsu_loss" not in data
@@ -142,7 +137,9 @@ def test_step_keys(trained):
 def test_step_keys_of_din(records, tmp_path, capsys):
     """Only total_loss; flags of other models are accepted with a note."""
     run(records, tmp_path, DIN, "--epochs=1")
-    steps = [data for step, data in logged(tmp_path) if isinstance(step, list) and len(step) == 2]
+    steps = [
+        data for step, data in data_lines(tmp_path) if isinstance(step, list) and len(step) == 2
+    ]
     assert all({"total_loss"} == {n for n in data if n.endswith("_loss")} for data in steps)
     flags = "--aux_mlp_dims, --long_seq_length, --stage_one_mlp_dims"
     assert f"not used in this run (--mode train): {flags}" in capsys.readouterr().out
