@@ -117,14 +117,6 @@ def limited(clone, slurm) -> int:
     return job
 
 
-@pytest.fixture(scope="module")
-def undisturbed(clone, slurm) -> int:
-    """The job of the same training without a stop, with its checkpoints in `runs/slurm`."""
-    job = clone.train(RUN_DIR)
-    slurm.wait(job)
-    return job
-
-
 def ranks(slurm, run_dir: str) -> dict[int, psutil.Process]:
     """The processes of a training."""
     result = {}
@@ -171,20 +163,6 @@ def test_weights_of_two_machines_and_one_process(clone, slurm, alone, limited):
     assert log.count("last (validation)") == 1, "one rank speaks"
     assert Folder(alone).newest().step == NUM_STEPS
     check_same_weights(alone, clone.checkpoints(LIMITED))
-
-
-@pytest.mark.long
-def test_weights_with_and_without_a_time_limit(clone, slurm, alone, limited, undisturbed):
-    shown, log = slurm.show(undisturbed), slurm.log(undisturbed)
-    assert (shown["JobState"], slurm.exit_code(undisturbed)) == ("COMPLETED", 0), log
-    assert log.count("restarts: ") == log.count("last (validation)") == 1, log
-    check_same_weights(alone, clone.checkpoints(RUN_DIR))
-    expected, files = (
-        {str(f.relative_to(path)): f.read_bytes() for f in sorted(path.rglob("*.npy"))}
-        for path in (Folder(clone.checkpoints(d)).newest().path for d in (RUN_DIR, LIMITED))
-    )
-    assert len(files) > 10 and list(files) == list(expected)
-    assert [name for name in files if files[name] != expected[name]] == []
 
 
 @pytest.mark.long

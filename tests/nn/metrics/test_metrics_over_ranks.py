@@ -8,6 +8,7 @@ import tensorflow as tf
 from embedding_testing.fake_world import run_threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import roc_curve as sklearn_roc_curve
 
 from nn.metrics.classification import BinnedMetrics, ExactMetrics, NonFiniteScores
 from tests.nn.metrics import test_metrics
@@ -197,14 +198,8 @@ def test_points_of_roc_curve(size, weighted, max_points):
     assert (fpr[0], tpr[0], fpr[-1], tpr[-1]) == (0, 0, 1, 1)
     assert (np.diff(fpr) >= 0).all() and (np.diff(tpr) >= 0).all()
     labels, logits, weights = rows
-    weights = np.ones_like(labels) if weights is None else weights
-    thresholds = np.unique(logits)
-    above = [
-        np.array([weights[(labels == label) & (logits >= t)].sum() for t in thresholds])
-        / weights[labels == label].sum()
-        for label in (0, 1)
-    ]
-    on_curve = np.stack(above, axis=1)
+    expected = sklearn_roc_curve(labels, logits, sample_weight=weights, drop_intermediate=False)
+    on_curve = np.stack(expected[:2], axis=1)
     for point in np.stack([fpr, tpr], axis=1)[1:-1:20]:
         assert np.abs(on_curve - point).sum(axis=1).min() < 1e-6
     gaps = np.maximum(np.diff(fpr), np.diff(tpr))
