@@ -37,10 +37,10 @@ def once(recipe, train, *flags):
 
 
 # DLRM with numerical features, four tables and a feature of hotness 3; DCNv2 on the same rows, with
-# tables of other widths; SIM with soft search; NeuMF.
+# tables of other widths; DIN, which is of SIM's recipe; NeuMF.
 trained_dlrm = once(dlrm, trained.train_dlrm)
 trained_dcnv2 = once(dcnv2, trained.train_dcnv2, "--embedding_dim=4,8,4,16")
-trained_sim = once(sim, trained.train_sim)
+trained_sim = once(sim, trained.train_din)
 trained_ncf = once(ncf, trained.train_ncf)
 # DLRM whose ids come from a vocabulary and a hash; NeuMF and SIM of data sets with an encoder.
 trained_of_texts = once(dlrm, trained.train_dlrm_of_texts)

@@ -36,12 +36,13 @@ CLICKS = (
 DLRM = (*CLICKS, "--optimizer=adagrad", "--learning_rate=0.1")
 DCNV2 = (*CLICKS, "--learning_rate=0.01", "--cross_layer_projection_dim=6", "--num_cross_layers=2")
 BOTTOM = "--bottom_mlp_dims=16,8"
-SIM = (
+SEQUENTIAL = (
     "--preset=terabyte",
     *("--global_batch_size=64", "--embedding_dim=4", "--stage_two_mlp_dims=8,4", "--lr=0.02"),
     *("--epochs=1", "--print_freq=1000", "--seed=1", "--affinity=disabled", "--cpu"),
-    *("--long_seq_length=8", "--gsu_top_k=3", "--stage_one_mlp_dims=8", "--aux_mlp_dims=8"),
 )
+SEARCH = ("--long_seq_length=8", "--gsu_top_k=3", "--stage_one_mlp_dims=8", "--aux_mlp_dims=8")
+SIM, DIN = (*SEQUENTIAL, *SEARCH), (*SEQUENTIAL, "--model_type=din")
 NCF = (
     "--preset=terabyte",
     *("-b=240", "--valid_batch_size=300", "-f=8", "--layers=16,16,8", "-l=0.03", "-e=2", "-s=1"),
@@ -114,11 +115,11 @@ def train_dcnv2(folder: Path, *flags, **features) -> TrainedFixture:
     return train(dcnv2, folder, [*DCNV2, *bottom, *flags], data)
 
 
-def train_sim(folder: Path, *flags) -> TrainedFixture:
-    """SIM on 200 rows of histories of 12 steps, and 200 to test; the history of every fourth user
-    is empty. Flags choose other models: `--model_type=dien`."""
+def train_din(folder: Path) -> TrainedFixture:
+    """DIN on 200 rows of histories of 12 steps, and 200 to test; the history of every fourth user
+    is empty."""
     sequence_data.write(folder / "data", 200)
-    return train(sim, folder, [*SIM, *flags], folder / "data")
+    return train(sim, folder, DIN, folder / "data")
 
 
 def train_ncf(folder: Path, *flags) -> TrainedFixture:

@@ -355,8 +355,8 @@ def test_overwriting_and_invalid_requests(trained_dlrm, tmp_path, capsys):
         )
 
 
-def test_model_without_tables():
-    """A model of numerical features alone consists of its dense part."""
+def test_options_of_models():
+    """A model of numerical features alone consists of its dense part; 0 is padding in histories."""
     interface = Interface("dlrm", (), (), (), (), ())
     with pytest.raises(ValueError, match="the model has no tables, .*: use --monolithic"):
         deployer.check_options(interface, LocalOptions("c", Path("r")))
@@ -364,15 +364,9 @@ def test_model_without_tables():
     with pytest.raises(ValueError, match="--quantize_tables int8: the model has no tables; leave"):
         deployer.check_options(interface, quantized)
     deployer.check_options(interface, LocalOptions("c", Path("r"), monolithic=True))
-
-
-def test_unknown_ids_where_zero_is_padding(trained_sim, tmp_path, capsys):
-    where = (f"--checkpoint_dir={trained_sim.checkpoint}", f"--model_repository={tmp_path}/r")
-    message = refused(capsys, *where, "--unknown_ids=zero")
-    assert message.startswith(
-        "error: --unknown_ids zero: the model has histories, where id 0 is pad"
-    )
-    assert os.listdir(tmp_path) == []
+    unknown = LocalOptions("c", Path("r"), monolithic=True, unknown_ids="zero")
+    with pytest.raises(ValueError, match="--unknown_ids zero: the model has histories, where id 0"):
+        deployer.check_options(interface._replace(histories=("h",)), unknown)
 
 
 WHERE = ("--checkpoint_dir=c", "--model_repository=r")

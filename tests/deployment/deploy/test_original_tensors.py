@@ -8,7 +8,6 @@ import pytest
 
 from deployment.deploy import __main__ as tool
 from deployment.serving import interface as interfaces
-from deployment.serving.dense import open_session
 from deployment.serving.scorer import RequestScorer, sigmoid
 from deployment.triton.repository import models_of
 from tests.deployment.client.stand_in_server import StandIn, serving
@@ -61,9 +60,9 @@ def test_local_backend(trained_dlrm, rows, tmp_path):
     np.testing.assert_allclose(scorer.score(arrays)[:, 0], expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("dense_format", ["tf-savedmodel", "trt"])
-def test_tensorflow_ensemble(trained_dlrm, rows, tmp_path, dense_format, capsys):
-    flags = ["--sparse-format", "tf-savedmodel", "--dense-format", dense_format]
+def test_tensorflow_ensemble(trained_dlrm, rows, tmp_path):
+    """test_original_commands.py has the scores with an ONNX model."""
+    flags = ["--sparse-format", "tf-savedmodel", "--dense-format", "tf-savedmodel"]
     deploy(trained_dlrm, tmp_path, *flags, "--memory-threshold-gb", "60", "--fused_embedding")
     assert sorted(os.listdir(tmp_path)) == ["dense", "dlrm", "sparse"]
     config = read_config(tmp_path / "dlrm/config.pbtxt")
@@ -75,26 +74,14 @@ def test_tensorflow_ensemble(trained_dlrm, rows, tmp_path, dense_format, capsys)
     assert tensors(config.output) == [("DENSE_OUTPUT", FP32, [1])]
     assert steps(config) == ["sparse", "dense"]
     arrays, expected = rows
-    sparse = tmp_path / "sparse/1/model.savedmodel"
     ids = {"categorical_features": arrays["categorical_features"]}
-    inputs = score_by_saved_model(sparse, ids) | {
-        "numerical_features": arrays["numerical_features"]
-    }
+    inputs = score_by_saved_model(tmp_path / "sparse/1/model.savedmodel", ids)
+    inputs["numerical_features"] = arrays["numerical_features"]
     dense = read_config(tmp_path / "dense/config.pbtxt")
-    if dense_format == "tf-savedmodel":
-        assert dense.platform == "tensorflow_savedmodel"
-        answer = score_by_saved_model(tmp_path / "dense/1/model.savedmodel", inputs)
-        assert list(answer) == ["DENSE_OUTPUT"]
-        assert_scores(answer["DENSE_OUTPUT"], expected)
-        return
-    assert dense.platform == "onnxruntime_onnx"
-    (logits,) = open_session(tmp_path / "dense/1/model.onnx").run(["DENSE_OUTPUT"], inputs)
-    assert_scores(logits, expected)
-    script = tmp_path / "dense/build_plan.sh"
-    assert script.exists() and dense.optimization.ByteSize()
-    text = script.read_text()
-    assert "--optShapes=embeddings:1024x32,numerical_features:1024x3" in text
-    assert "--maxShapes=embeddings:32768x32,numerical_features:32768x3" in text
+    assert dense.platform == "tensorflow_savedmodel"
+    answer = score_by_saved_model(tmp_path / "dense/1/model.savedmodel", inputs)
+    assert list(answer) == ["DENSE_OUTPUT"]
+    assert_scores(answer["DENSE_OUTPUT"], expected)
 
 
 def test_half_precision_saved_model(trained_dlrm, tmp_path, capsys):
@@ -178,13 +165,6 @@ def test_hps_ensemble(trained_dlrm, rows, tmp_path, is_fused):
     assert tensors(dense.output) == [("DENSE_OUTPUT", FP32, [-1, 1])]
     answer = score_by_saved_model(tmp_path / "dense/1/model.savedmodel", inputs)
     assert_scores(answer["DENSE_OUTPUT"], expected)
-
-
-def test_fused_tables_of_different_widths(trained_dcnv2, tmp_path, capsys):
-    flags = ["--sparse-format=hps", "--dense-format=onnx", "--fused_embedding"]
-    assert trained_dcnv2.deploy(tmp_path / "r", *flags) == 2
-    assert "expected tables of one width, got the widths 4, 8, 16" in capsys.readouterr().err
-    assert os.listdir(tmp_path) == []
 
 
 def test_other_recipes(trained_ncf, tmp_path, capsys):

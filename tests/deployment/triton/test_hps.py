@@ -12,7 +12,7 @@ import tensorflow as tf
 from deployment.artifacts.onnx_model import dense_to_onnx
 from deployment.serving import interface as interfaces
 from deployment.serving.dense import open_session
-from deployment.serving.hps_keys import answer_tensors, keys_of
+from deployment.serving.hps_keys import answer_tensors, fused, keys_of
 from deployment.serving.interface import (
     Interface,
     ServedFeature,
@@ -160,6 +160,11 @@ def test_invalid_ps_json(text, tmp_path):
     (tmp_path / "ps.json").write_bytes(text.encode("latin1"))
     with pytest.raises(ValueError, match=r"ps\.json is not a configuration of HPS, .* move it aw"):
         hps_files.read_ps_json(tmp_path)
+
+
+def test_fused_tables_of_different_widths():
+    with pytest.raises(ValueError, match="expected tables of one width, got the widths 2, 3"):
+        fused(INTERFACE)
 
 
 def dense_part() -> SimpleNamespace:
