@@ -47,6 +47,12 @@ def stopped(recipe, num_samples, *flags):
     )
 
 
+def values(config, names):
+    """Values of flags, whose names are separated by spaces."""
+    flat = config.flat()
+    return tuple(flat[name] for name in names.split())
+
+
 @pytest.mark.parametrize("recipe", BY_NAME)
 def test_terabyte_values(recipe):
     """They are the defaults of flags."""
@@ -171,43 +177,33 @@ def test_pinned_flags(recipe, num_samples):
 
 def test_few_samples_with_early_stopping():
     """The rate is constant, also with fewer epochs, and weights decay with any rate of Adam."""
-    flat = stopped("dlrm", 8_000).flat()
-    expected = {
-        "batch_size": 256,
-        "epochs": 60,
-        "early_stopping": 8,
-        "learning_rate": 0.002,
-        "weight_decay": 2.0,
-        "dropout_rate": 0.2,
-        "epsilon": 1e-4,
-        "embedding_optimizer": "adam",
-        "warmup_steps": 0,
-        "decay_start_step": 0,
-        "decay_steps": 0,
-        "numerical_embedding": "bins",
-        "wide": True,
-    }
-    assert {name: flat[name] for name in expected} == expected
-    assert stopped("dlrm", 100).run.batch_size == 64
-    optimizer = stopped("dlrm", 30_000).optimizer
-    assert (optimizer.learning_rate, optimizer.weight_decay) == (0.001, 1.0)
-    optimizer = stopped("dlrm", 30_000, "--optimizer=sgd").optimizer
-    assert (optimizer.learning_rate, optimizer.weight_decay) == (0.25, 0)
+    names = "warmup_steps decay_start_step decay_steps early_stopping numerical_embedding wide"
+    assert values(stopped("dlrm", 8_000), names) == (0, 0, 0, 8, "bins", True)
+    names = "batch_size embedding_optimizer learning_rate weight_decay"
+    assert values(stopped("dlrm", 8_000), names) == (256, "adam", 0.002, 2)
+    for num_samples, flags, expected in (
+        (100, [], (64, "adam", 0.002, 2)),
+        (30_000, [], (256, "adam", 0.001, 1)),
+        (30_000, ["--optimizer=sgd"], (256, "auto", 0.25, 0)),
+        (8_000, ["--optimizer=adagrad"], (256, "auto", 0.02, 0)),
+        (8_000, ["--epochs=2", "--learning_rate=0.01"], (256, "adam", 0.01, 2)),
+        (8_000, ["--learning_rate=0.5"], (256, "adam", 0.5, 0)),
+    ):
+        assert values(stopped("dlrm", num_samples, *flags), names) == expected, flags
+    assert stopped("dlrm", 8_000, "--epochs=2").optimizer.decay_steps == 0
     assert stopped("dlrm", 8_000, "--evals_per_epoch=3").evaluation.early_stopping == 24
     assert stopped("dlrm", 8_000, "--early_stopping=3").evaluation.early_stopping == 3
-    flat = stopped("dlrm", 8_000, "--optimizer=adagrad").flat()
-    assert (flat["embedding_optimizer"], flat["weight_decay"]) == ("auto", 0)
-    flat = stopped("dlrm", 8_000, "--epochs=2", "--learning_rate=0.01").flat()
-    assert (flat["decay_steps"], flat["warmup_steps"], flat["weight_decay"]) == (0, 0, 2)
-    assert stopped("dlrm", 8_000, "--learning_rate=0.5").optimizer.weight_decay == 0
-    flat = stopped("dlrm", 8_000, "--epochs=2", "--decay_steps=10").flat()
-    assert (flat["decay_start_step"], flat["decay_steps"]) == (2 * 32 - 10, 10)
-    for config in (stopped("dlrm", 100_000), stopped("dlrm", 8_000, "--nokeep_best")):
-        flat = config.flat()
-        assert flat["decay_start_step"] + flat["decay_steps"] == flat["epochs"] * -(
-            -(100_000 if flat["early_stopping"] else 8_000) // flat["batch_size"]
+    pinned = stopped("dlrm", 8_000, "--epochs=2", "--decay_steps=10")
+    assert values(pinned, "decay_start_step decay_steps") == (2 * 32 - 10, 10)
+    for config, rows in (
+        (stopped("dlrm", 100_000), 100_000),
+        (stopped("dlrm", 8_000, "--nokeep_best"), 8_000),
+    ):
+        start, steps, epochs, batch = values(
+            config, "decay_start_step decay_steps epochs batch_size"
         )
-        assert (flat["wide"], flat["embedding_optimizer"]) == (True, "auto")
+        assert start + steps == epochs * -(-rows // batch)
+        assert values(config, "wide embedding_optimizer") == (True, "auto")
 
 
 def test_decay_of_cross_networks():
@@ -228,10 +224,9 @@ def test_decay_of_cross_networks():
 
 def test_first_order_terms():
     """Bins need an encoder, and NVIDIA's models have neither them nor a linear term."""
-    without = applied("dlrm", 8_000).family_flags
-    assert (without.numerical_embedding, without.wide) == ("none", True)
-    nvidia = stopped("dlrm", 8_000, "--variant=nvidia").family_flags
-    assert (nvidia.numerical_embedding, nvidia.wide) == ("none", False)
+    names = "numerical_embedding wide"
+    assert values(applied("dlrm", 8_000), names) == ("none", True)
+    assert values(stopped("dlrm", 8_000, "--variant=nvidia"), names) == ("none", False)
 
 
 STOPPING = {"keep_best": True, "early_stopping": 4, "metric": "log_loss"}
@@ -295,15 +290,16 @@ def test_schedule_of_held_out_samples():
 
 
 def test_schedule_with_pinned_lengths():
-    flat = applied("dlrm", 8_000, "--epochs=10", "--batch_size=500").flat()
-    assert (flat["warmup_steps"], flat["decay_start_step"], flat["decay_steps"]) == (8, 8, 152)
-    flat = applied("dlrm", 8_000, "--max_steps=40").flat()
-    assert (flat["warmup_steps"], flat["decay_start_step"], flat["decay_steps"]) == (2, 2, 250)
-    flat = applied("dlrm", 8_000, "--decay_steps=10").flat()
-    assert (flat["decay_start_step"], flat["decay_steps"]) == (242, 10)
-    assert applied("dlrm", 8_000, "--decay_steps=0").optimizer.decay_steps == 0
-    flat = applied("ncf", 1_000, "-b=900", "--grads_accumulated=2", "-e=3").flat()
-    assert flat["decay_start_step"] + flat["decay_steps"] == 3 * 5
+    names = "warmup_steps decay_start_step decay_steps"
+    for flags, expected in (
+        (["--epochs=10", "--batch_size=500"], (8, 8, 152)),
+        (["--max_steps=40"], (2, 2, 250)),
+        (["--decay_steps=10"], (12, 242, 10)),
+        (["--decay_steps=0"], (12, 252, 0)),
+    ):
+        assert values(applied("dlrm", 8_000, *flags), names) == expected, flags
+    config = applied("ncf", 1_000, "-b=900", "--grads_accumulated=2", "-e=3")
+    assert sum(values(config, "decay_start_step decay_steps")) == 3 * 5
 
 
 def test_widths_with_pinned_sizes():
@@ -317,26 +313,20 @@ def test_widths_with_pinned_sizes():
 
 def test_sequential_values():
     """Few samples are used in more epochs, with weight decay; NVIDIA's is not times the rate."""
-
-    def values(num_samples, *flags):
-        flat = applied("sim", num_samples, *flags).flat()
-        return tuple(flat[n] for n in ("epochs", "learning_rate", "weight_decay", "batch_size"))
-
-    assert values(11_948) == (12, 0.01, 1, 256)
-    assert values(29_999)[:3] == (12, 0.01, 1)
-    assert values(30_000) == (3, 0.02, 0, 512)
+    names = "epochs learning_rate weight_decay batch_size history_product user_dropout_rate"
+    for num_samples, flags, expected in (
+        (11_948, [], (12, 0.01, 1, 256, True, 0.9)),
+        (29_999, [], (12, 0.01, 1, 512, True, 0.9)),
+        (30_000, [], (3, 0.02, 0, 512, True, 0)),
+        (11_948, ["--lr=0.5"], (12, 0.5, 0, 256, True, 0.9)),
+        (11_948, ["--variant=nvidia"], (12, 0.01, 0, 256, False, 0)),
+    ):
+        assert values(applied("sim", num_samples, *flags), names) == expected, flags
+    no_history = applied("sim", 1, "--model_type=no_history")
+    assert values(no_history, "history_product user_dropout_rate") == (False, 0)
     limits = (30_000, 999_999, 1_000_000)
     for flags, expected in (((), [3, 3, 3]), (("--model_type=no_history",), [12, 12, 3])):
         assert [choose("sim", n, *flags).values["epochs"] for n in limits] == expected
-    assert values(11_948, "--lr=0.5")[1:3] == (0.5, 0)
-    assert values(11_948, "--variant=nvidia")[1:3] == (0.01, 0)
-
-    def parts(num_samples, *flags):
-        flat = applied("sim", num_samples, *flags).flat()
-        return flat["history_product"], flat["user_dropout_rate"]
-
-    assert parts(29_999) == (True, 0.9) and parts(30_000) == (True, 0)
-    assert parts(29_999, "--variant=nvidia") == parts(1, "--model_type=no_history") == (False, 0)
 
 
 def test_learning_rate_with_pinned_optimizer():
