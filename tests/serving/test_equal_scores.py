@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from tritonclient.grpc import InferenceServerClient, InferInput
-from tritonclient.utils import np_to_triton_dtype
 
 from deployment.client import __main__ as client
 from deployment.client.client import Client
@@ -19,6 +18,7 @@ from deployment.serve.server import running
 from deployment.serve.serving_environment import ENVIRONMENT
 from tests import raw_shop
 from tests.deployment.test_equal_scores import ATOL, EVENTS, trained
+from tests.serving.test_json import asked
 
 SHOPS = ["dlrm", "dcnv2_grown"]
 MODELS = [*SHOPS, *EVENTS]
@@ -85,10 +85,10 @@ def tensors(rows) -> dict[str, np.ndarray]:
     return arrays
 
 
-def post(server, model, endpoint, body) -> dict:
-    """Returns the answer to a JSON request, or raises ValueError with the server's error."""
-    url = f"http://127.0.0.1:{server.http}/v2/models/{model}/{endpoint}"
-    request = urllib.request.Request(url, json.dumps(body).encode())
+def post(server, model, row) -> dict:
+    """Returns the answer to a row as JSON, or raises ValueError with the server's error."""
+    url = f"http://127.0.0.1:{server.http}/v2/models/{model}/generate"
+    request = urllib.request.Request(url, json.dumps(row).encode())
     try:
         with urllib.request.urlopen(request, timeout=60) as reply:
             return json.load(reply)
@@ -98,13 +98,10 @@ def post(server, model, endpoint, body) -> dict:
 
 def infer(server, name, arrays) -> np.ndarray:
     """Returns the scores of a request of tensors over HTTP, [rows]."""
-    inputs = [
-        {"name": n, "datatype": np_to_triton_dtype(a.dtype), "shape": a.shape}
-        | {"data": a.ravel().tolist()}
-        for n, a in arrays.items()
-    ]
-    (output,) = post(server, name, "infer", {"inputs": inputs})["outputs"]
-    return np.array(output["data"])
+    status, answer = asked(server, name, arrays)
+    if status != 200:
+        raise ValueError(answer)
+    return np.array(answer["outputs"][0]["data"])
 
 
 @pytest.mark.parametrize("name", [*MODELS, *PARTS, *TOLERANCE])
@@ -155,7 +152,7 @@ def test_single_rows(models, shop_server, name):
     """`/generate` takes a row as one JSON object."""
     model = models[name]
     for number in range(28, 40):
-        answer = post(shop_server, name, "generate", one_row(model.rows[number]))
+        answer = post(shop_server, name, one_row(model.rows[number]))
         assert abs(answer["scores"] - model.expected[number]) < ATOL, model.rows[number]
 
 
@@ -181,8 +178,8 @@ def test_evaluation_of_encoded_rows(models, shop_server, kind, capsys):
 def test_bad_rows(models, shop_server, model, changes, message):
     good = models["dlrm"].rows[0]
     with pytest.raises(ValueError, match=message):
-        post(shop_server, model, "generate", one_row(good | changes))
-    assert post(shop_server, model, "generate", one_row(good))
+        post(shop_server, model, one_row(good | changes))
+    assert post(shop_server, model, one_row(good))
 
 
 def test_encoded_and_raw_requests_to_the_wrong_model(models, shop_server):
@@ -227,4 +224,4 @@ def test_description_of_columns(shop_server, capsys):
     assert re.search(r"\n  column  stock +number +optional  ", text)
     command, _, row = text.splitlines()[-1].strip().rpartition(" --data ")
     assert command == "curl http://127.0.0.1:HTTP_PORT/v2/models/dlrm_parts/generate"
-    assert post(shop_server, "dlrm_parts", "generate", json.loads(row.strip("'")))
+    assert post(shop_server, "dlrm_parts", json.loads(row.strip("'")))

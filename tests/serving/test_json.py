@@ -9,7 +9,8 @@ import pytest
 
 from tests.serving.test_bad_requests import IDS, NUMBERS
 
-DATATYPES = {"float32": "FP32", "int64": "INT64", "object": "BYTES"}
+DATATYPES = {"float32": "FP32", "float64": "FP64", "int64": "INT64", "bool": "BOOL"}
+DATATYPES["object"] = "BYTES"
 
 
 def asked(server, model, arrays, changed=()):

@@ -1,12 +1,14 @@
 """Weights that are numpy arrays, held in parts by the ranks of a world of threads."""
 
+import os
 from pathlib import Path
 
 import numpy as np
 from distributed_embeddings.collectives import CollectiveError, World
 from embedding_testing.fake_world import FakeWorld, run_threads
 
-from runtime.checkpoint import Box, Folder, NonFiniteWeight, matrix_of
+from runtime.checkpoint import Box, Folder, NonFiniteWeight, matrix_of, restore
+from runtime.checkpoint.reader import verify
 from runtime.checkpoint.saver import Outcome, Saver
 
 
@@ -106,3 +108,22 @@ def save(path, weights, description, world: World = World(), step: int = 0) -> P
 def like(weights: list[ArrayWeight]) -> list[ArrayWeight]:
     """Weights of the same names and shapes, all of them on one rank, filled with something else."""
     return [ArrayWeight(w.name, np.full(w.shape, 77, w.dtype)) for w in weights]
+
+
+def check_whole(root: Path, weights_of) -> list[int]:
+    """Every checkpoint of a folder is whole, with `weights_of(step)`; returns the steps."""
+    saved = Folder(root).list()
+    for _, step, path in saved:
+        assert {fault for _, fault in verify(path)} == {None}, path
+        weights = weights_of(step)
+        restored = [ArrayWeight(w.name, np.zeros_like(w.values)) for w in weights]
+        restore(path, restored)
+        for got, expected in zip(restored, weights, strict=True):
+            np.testing.assert_array_equal(got.values, expected.values)
+    return [step for _, step, _ in saved]
+
+
+def left_over(root: Path) -> list[str]:
+    """Names in a folder other than those of checkpoints."""
+    known = {saved.path.name for saved in Folder(root).list()} | {".lock"}
+    return sorted(set(os.listdir(root)) - known)

@@ -22,7 +22,7 @@ from runtime.checkpoint.reader import verify
 from runtime.checkpoint.saver import Saver
 from tests.ranks import paced_training
 from tests.ranks.conftest import run_ranks, run_recipes
-from tests.runtime.checkpoint.array_weights import ArrayWeight, on_ranks
+from tests.runtime.checkpoint.array_weights import ArrayWeight, check_whole, left_over, on_ranks
 
 __all__ = ["run_ranks", "run_recipes"]
 
@@ -81,25 +81,6 @@ def weights(step: int, rank: int = 0, ranks: int = 1) -> list[ArrayWeight]:
     return created
 
 
-def check_whole(root: Path) -> list[int]:
-    """Every checkpoint is whole and what was saved, and nothing else is there; the steps."""
-    saved = Folder(root).list()
-    for _, step, path in saved:
-        assert {fault for _, fault in verify(path)} == {None}, path
-        restored = [ArrayWeight(w.name, np.zeros_like(w.values)) for w in weights(step)]
-        checkpoint.restore(path, restored)
-        for got, expected in zip(restored, weights(step), strict=True):
-            np.testing.assert_array_equal(got.values, expected.values)
-    check_nothing_left(root)
-    return [step for _, step, _ in saved]
-
-
-def check_nothing_left(root: Path) -> None:
-    """The folder holds checkpoints and its lock."""
-    names = {saved.path.name for saved in Folder(root).list()}
-    assert set(os.listdir(root)) - names == {".lock"}
-
-
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_sweep_of_free_space(mount, ranks):
     """From none to enough, page by page: one saver of one training continues through all of it."""
@@ -123,7 +104,8 @@ def test_sweep_of_free_space(mount, ranks):
             faults.append(outcome.fault)
             if world.is_chief:
                 expected = step if outcome.fault is None else 1
-                assert check_whole(root) == [expected], (step, outcome)
+                assert check_whole(root, weights) == [expected], (step, outcome)
+                assert left_over(root) == []
         return faults
 
     results = on_ranks(ranks, train)
@@ -234,7 +216,7 @@ def test_space_that_returns(mount, rows, root, undisturbed):
         r"\S+/00001-step-3. Training continues \(--on_checkpoint_error continue\)",
         "\n".join(printed).replace(str(disk.path), "DISK"),
     ), printed
-    check_nothing_left(folder)
+    assert left_over(folder) == []
     check_same(arrays_of_last(folder), undisturbed)
 
 
@@ -243,7 +225,7 @@ def check_only(folder: Path, step: int) -> None:
     (only,) = Folder(folder).list()
     assert only.step == step
     assert {fault for _, fault in verify(only.path)} == {None}
-    check_nothing_left(folder)
+    assert left_over(folder) == []
 
 
 @pytest.mark.long

@@ -15,9 +15,8 @@ import pytest
 
 from runtime import checkpoint
 from runtime.checkpoint import Folder
-from runtime.checkpoint.reader import verify
 from runtime.checkpoint.saver import Outcome, Saver
-from tests.runtime.checkpoint.array_weights import ArrayWeight
+from tests.runtime.checkpoint.array_weights import ArrayWeight, check_whole, left_over
 
 KILLED = 99
 
@@ -95,26 +94,13 @@ def two_saved(tmp_path) -> Path:
     return tmp_path / "two"
 
 
-def check_whole(root: Path) -> list[int]:
+def check_saved(root: Path) -> list[int]:
     """Every checkpoint that has its name is whole and what was saved; the steps."""
-    steps = []
     for number, step, path in Folder(root).list():
-        assert {fault for _, fault in verify(path)} == {None}, path
         index = checkpoint.describe(path)
         assert (number, index.state) == (step, {"step": step})
         assert sorted(index.files) == ["encoder/vocabulary/city.parquet", SPEC]
-        restored = [ArrayWeight(w.name, np.zeros_like(w.values)) for w in weights(step)]
-        checkpoint.restore(path, restored)
-        for got, expected in zip(restored, weights(step), strict=True):
-            np.testing.assert_array_equal(got.values, expected.values)
-        steps.append(step)
-    return steps
-
-
-def left_over(root: Path) -> list[str]:
-    """Names in the folder other than those of checkpoints."""
-    known = {saved.path.name for saved in Folder(root).list()} | {".lock"}
-    return sorted(set(os.listdir(root)) - known)
+    return check_whole(root, weights)
 
 
 @pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.long)])
@@ -135,12 +121,12 @@ def test_kill_points(two_saved, tmp_path, monkeypatch, stride):
             os._exit(0)
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == KILLED, nth
-        steps = check_whole(folder)
+        steps = check_saved(folder)
         result.add(tuple(steps))
         assert steps[:2] == [1, 2] or steps[-2:] == [2, 3]
         again = save(folder, step=steps[-1] + 1)
         assert again.fault is None, (nth, again)
-        assert check_whole(folder) == [steps[-1], steps[-1] + 1]
+        assert check_saved(folder) == [steps[-1], steps[-1] + 1]
         assert left_over(folder) == []
         shutil.rmtree(folder)
     assert result == {(1, 2), (1, 2, 3), (2, 3)} or stride > 1
@@ -172,10 +158,10 @@ def test_failing_calls(two_saved, tmp_path, monkeypatch, error, stride):
                 outcome = save(folder, step=3)
             except ValueError as refused:  # the folder could not be taken
                 assert os.strerror(error) in str(refused)
-                assert check_whole(folder) == [1, 2]
+                assert check_saved(folder) == [1, 2]
                 continue
         where = calls.what[nth - 1]
-        steps = check_whole(folder)
+        steps = check_saved(folder)
         if outcome.fault is None:
             if outcome.path is None or steps[-1] != 3:
                 wrong.append(f"{where}: no fault and no checkpoint")
