@@ -31,17 +31,3 @@ def test_import(tmp_path, run_script, fails):
     )
     done = run_script("-c", program)
     assert ("noise" in done.stderr) == ("no library" in done.stderr) == fails
-
-
-def test_collections(tmp_path, run_script):
-    """Earlier garbage is collected; the modules are left alone by the collections that follow."""
-    (tmp_path / "tensorflow.py").write_text("import gc; print(gc.isenabled())")
-    program = (
-        f"import gc, sys, weakref; sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from runtime.tensorflow_start import import_tensorflow\n"
-        "class Cycle: pass\n"
-        "cycle = Cycle(); cycle.own, garbage = cycle, weakref.ref(cycle); del cycle\n"
-        "import_tensorflow()\n"
-        "print(gc.isenabled(), gc.get_freeze_count() > 1000, not garbage())"
-    )
-    assert run_script("-c", program).stdout.split() == ["False", "True", "True", "True"]

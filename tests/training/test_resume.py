@@ -174,7 +174,7 @@ def test_damaged_checkpoint(tiny, undisturbed, tmp_path, capsys):
     check_same_arrays(undisturbed / "model", tmp_path / "model")
 
 
-@pytest.mark.quick("3-SIGTERM", "4-SIGINT")
+@pytest.mark.quick("4-SIGINT")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 @pytest.mark.parametrize("step", [3, 4])
 def test_stop_signal(tiny, undisturbed, tmp_path, monkeypatch, capsys, number, step):
