@@ -86,21 +86,6 @@ def test_file_of_two_splits(tmp_path, capsys):
     assert not (tmp_path / "made").exists()
 
 
-def test_any_split(tmp_path):
-    """Two splits of other names have other rows."""
-    own = [chunk("clicked", "y"), *CHUNKS]
-    sources = {
-        name: [{**c, "files": [f"{name}/{f}" for f in c["files"]]} for c in own]
-        for name in ("dev", "holdout")
-    }
-    spec = {"feature_spec": FEATURES, "channel_spec": CHANNELS, "source_spec": sources}
-    assert prepare(tmp_path, spec) == 0
-    data_set = FeatureSpec.from_yaml(tmp_path / "made/feature_spec.yaml")
-    assert data_set.num_samples("dev") == data_set.num_samples("holdout") == 100
-    dev, holdout = (np.fromfile(tmp_path / "made" / name / "x") for name in ("dev", "holdout"))
-    assert not np.intersect1d(dev, holdout).size
-
-
 @pytest.mark.parametrize(
     ("spec", "message"),
     [

@@ -1,35 +1,14 @@
-"""Commands that start again in the environment of Spark and NVTabular, as processes."""
+"""Commands that start again in the environment of Spark and NVTabular."""
 
 import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from preproc.amazon_books.generate_reviews import ReviewSizes
-from preproc.amazon_books.generate_reviews import generate as generate_reviews
 from preproc.criteo.__main__ import main as criteo
 from preproc.criteo.generate_logs import generate_day
 from preproc.engines import environment
 from runtime.cli import USER_ERROR
-from tests.preproc.contents import contents
-
-ROOT = Path(__file__).parents[2]
-needs_nvtabular = pytest.mark.skipif(
-    not environment.is_installed("nvtabular"), reason="no NVTabular: run `make engines`"
-)
-
-
-@needs_nvtabular
-@pytest.mark.long
-def test_amazon_books(tmp_path):
-    generate_reviews(tmp_path / "raw", ReviewSizes(300, 10, 20, 3), 0, False, False)
-    for engine in ("duckdb", "nvtabular"):
-        flags = ("--amazon_dataset_path", tmp_path / "raw", "--output_path", tmp_path / engine)
-        command = [sys.executable, "-m", "preproc.amazon_books", *flags, "--min_events", "5"]
-        subprocess.run([*command, "--engine", engine], cwd=ROOT, check=True)
-    assert contents(tmp_path / "nvtabular") == contents(tmp_path / "duckdb")
 
 
 class Replaced(Exception):

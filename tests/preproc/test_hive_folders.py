@@ -10,13 +10,10 @@ from preproc.amazon_books.generate_reviews import ReviewSizes
 from preproc.amazon_books.generate_reviews import generate as generate_reviews
 from preproc.criteo.__main__ import main as criteo
 from preproc.criteo.generate_logs import generate_day
-from preproc.movielens.__main__ import main as movielens
-from preproc.movielens.generate_ratings import RatingSizes
-from preproc.movielens.generate_ratings import generate as generate_ratings
 from tests.preproc.contents import contents
 
-# Columns of staged files: Criteo's, Amazon Books', MovieLens' (c0 to c2).
-HIVE = "label=1/user=7/item=books/time=2014/value=abc/c0=z/c1=5/cat_0=5/num_0=3/count=9/row=2/id=1"
+# Columns of staged files: Criteo's, Amazon Books'.
+HIVE = "label=1/user=7/item=books/time=2014/value=abc/cat_0=5/num_0=3/count=9/row=2/id=1"
 
 
 ENGINES = ["duckdb", pytest.param("nvtabular", marks=pytest.mark.engines("nvtabular"))]
@@ -76,16 +73,6 @@ def test_amazon_books(name, tmp_path):
         *("--amazon_dataset_path", "{raw}", "--output_path", "{output}"),
         *("--temp_dir", "{temporary}", "--min_events", "5", "--max_history", "5"),
         *("--engine", name, "--memory_limit", "1GB", "--threads", "2"),
-    )
-
-
-def test_movielens(tmp_path):
-    assert_same_files(
-        tmp_path,
-        movielens,
-        lambda raw: generate_ratings(raw, RatingSizes(2000, 40, 300), 0),
-        *("--input", "{raw}", "--output", "{output}", "--temp_dir", "{temporary}"),
-        *("--min_ratings", "5", "--valid_negative", "20", "--threads", "2"),
     )
 
 

@@ -159,22 +159,6 @@ def test_hotness_and_interleaved_features_of_several_dtypes(tmp_path, hotness=4)
     np.testing.assert_array_equal(shuffled.inputs.categorical[0], b.numpy()[order])
 
 
-@pytest.mark.parametrize(("num_numerical", "num_categorical"), [(0, 2), (2, 0)])
-def test_no_numerical_or_no_categorical_features(tmp_path, num_numerical, num_categorical):
-    spec = numbered(tmp_path, 7)
-    content = spec.to_dict()
-    content["channel_spec"]["numerical"] = ["x", "y"][:num_numerical]
-    content["channel_spec"]["categorical"] = ["id"] * (num_categorical > 0)
-    spec = FeatureSpec.from_dict(content, tmp_path)
-    batches = list(StoredDataset(spec, "train", 4).dataset())
-    assert [batch.inputs.numerical.shape for batch in batches] == [
-        (4, num_numerical),
-        (3, num_numerical),
-    ]
-    assert len(batches[0].inputs.categorical) == (num_categorical > 0)
-    assert isinstance(batches[0].inputs.categorical, tuple)
-
-
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_several_files_of_a_chunk(tmp_path, shuffle):
     numbered(tmp_path, 30)

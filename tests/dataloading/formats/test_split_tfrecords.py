@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.pipeline.batch import RaggedIds
 from dataloading.spec.feature_spec import FeatureSpec
 from tests.dataloading.formats.record_samples import open_samples
@@ -214,26 +213,6 @@ def test_spec_of_the_original_files(tmp_path):
     assert found(open_samples(spec, "train", 4).dataset()) == rows_of(9)
     with pytest.raises(ValueError, match="split 'gone'; there are train"):
         open_samples(spec, "gone", 4)
-
-
-def test_spec_without_sources(tmp_path):
-    spec = FeatureSpec.from_dict({**SPEC, "source_spec": None}, tmp_path)
-    assert spec.source_spec == {}
-    with pytest.raises(ValueError, match="split_binary loader needs the split 'train'; there are"):
-        StoredDataset(spec, "train", 4)
-
-
-def test_no_numerical_features_and_no_labels(tmp_path):
-    features = {"many": SPEC["feature_spec"]["many"]}
-    channels = {"numerical": [], "categorical": ["many"]}
-    content = {"feature_spec": features, "source_spec": None, "channel_spec": channels}
-    write_folder(tmp_path / "test/categorical_0", [[1, 2], [], [3]], "int32", multihot=True)
-    spec = FeatureSpec.from_dict(content, tmp_path)
-    (batch,) = open_samples(spec, "test", 4, with_labels=False).dataset()
-    assert batch.labels is None and batch.inputs.numerical.shape == (3, 0)
-    assert of(batch.inputs.categorical[0], 3) == [(1, 2), (), (3,)]
-    with pytest.raises(ValueError, match="needs the channel 'label'"):
-        open_samples(spec, "test", 4)
 
 
 @pytest.mark.parametrize(

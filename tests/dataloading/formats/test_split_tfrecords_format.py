@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from dataloading.formats.split_tfrecords.folder_format import Format, read_format
-from dataloading.pipeline.ragged import Ragged, concatenate_samples, cut_samples, row_splits_of
+from dataloading.pipeline.ragged import row_splits_of
 from dataloading.spec.feature_spec import FeatureSpec
 from tests.dataloading.formats.record_samples import open_samples
 from tests.dataloading.formats.test_split_tfrecords import SPEC, original, rows_of
@@ -194,28 +194,6 @@ def test_dense_prebatch_of_another_shape(spec):
         writer.write(example(tensor([1, 2], tf.float16)))
     with pytest.raises(ValueError, match=r"holds a prebatch of shape \[2\], not \(1, 2\)"):
         open_samples(spec, "train", 4)
-
-
-def ragged(*rows) -> Ragged:
-    values = np.array([value for row in rows for value in row], np.int16)
-    return Ragged.from_lengths(values, np.array([len(row) for row in rows], np.int64))
-
-
-def as_lists(rows: Ragged) -> list[list[int]]:
-    assert rows.row_splits.dtype == np.int32 and rows.values.dtype == np.int16
-    return [
-        rows.values[start:stop].tolist()
-        for start, stop in zip(rows.row_splits[:-1], rows.row_splits[1:], strict=True)
-    ]
-
-
-def test_ragged_rows_by_hand():
-    rows = ragged([1, 2], [], [3], [4, 5, 6])
-    assert as_lists(cut_samples(rows, 1, 3)) == [[], [3]]
-    assert as_lists(concatenate_samples([cut_samples(rows, 2, 4), ragged([]), rows])) == [
-        *([3], [4, 5, 6], []),
-        *([1, 2], [], [3], [4, 5, 6]),
-    ]
 
 
 def test_too_many_ids_for_row_splits_of_32_bits():

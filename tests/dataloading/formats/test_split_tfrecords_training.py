@@ -1,7 +1,5 @@
 """DLRM and DCNv2 on split TFRecords with rows of any length, through their command lines."""
 
-import json
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -101,15 +99,3 @@ def test_folder_of_the_original_and_its_plan(records, tmp_path, capsys):
     assert code == 0 and summary["steps"] == 1 and "auc" in summary
     assert dlrm.main(["prog", *data[:-1], "--plan_only"]) == 0
     assert "cat_1" in capsys.readouterr().out
-
-
-def test_training_with_an_invalid_row(tmp_path, capsys):
-    write_ragged(tmp_path, {"train": 200})
-    spec = FeatureSpec.from_yaml(tmp_path / "feature_spec.yaml").to_dict()
-    spec["feature_spec"]["cat_1"]["hotness"] = 2
-    FeatureSpec.from_dict(spec, tmp_path).to_yaml(tmp_path / "feature_spec.yaml")
-    flags = (f"--dataset_path={tmp_path}", *RECORDS, "--evals_per_epoch=0")
-    assert in_process(tmp_path / "run", *flags)[0] == 2
-    message = r"feature 'cat_1': record 0 of file .* has 3 ids in row 3; the feature's hotness 2"
-    assert re.search(message, capsys.readouterr().err)
-    assert json.loads((tmp_path / "train/length.json").read_text()) == 2

@@ -129,35 +129,14 @@ def test_unreadable_file(tmp_path, content, message):
     assert "\n" not in str(caught.value)
 
 
-def test_csv_example_of_the_documents(tmp_path):
-    (tmp_path / "f.yaml").write_text(
-        """
-feature_spec:
-  user_gender: {dtype: torch.int8, cardinality: 3} #M,F,Other
-  user_age: {dtype: torch.int8}
-  user_id: {dtype: torch.int32, cardinality: 2655}
-  label: {dtype: torch.float32}
-source_spec:
-  train:
-    - {type: csv, features: [user_gender, user_age], files: [train_0_0.csv, train_0_1.csv]}
-    - {type: csv, features: [user_id, label], files: [train_1.csv]}
-channel_spec:
-  numeric_inputs: [user_age]
-  categorical_user_inputs: [user_gender, user_id]
-  label_ch: [label]
-"""
-    )
-    spec = FeatureSpec.from_yaml(tmp_path / "f.yaml")
-    assert spec.metadata == {} and spec.base_directory == tmp_path
-    assert spec.dtype("label") == np.float32
+def test_data_of_csv_files():
+    """Allowed in a spec; models require other types and ids."""
+    content = changed("source_spec/train/0/type", "csv")
+    spec = FeatureSpec.from_dict(content, ".")
     with pytest.raises(ValueError, match=r"chunk 0: type 'csv'; NCF reads split_binary"):
         spec.require("NCF", chunk_types=("split_binary",))
-    with pytest.raises(ValueError, match=r"'user_age': cardinality is missing"):
-        spec.require("NCF", channels=("numeric_inputs",), id_channels=("numeric_inputs",))
-    for file in ("train_0_0.csv", "train_0_1.csv", "train_1.csv"):
-        (tmp_path / file).touch()
-    with pytest.raises(ValueError, match=r"rows can be counted in split_binary and ragged_binary"):
-        spec.num_samples("train")
+    with pytest.raises(ValueError, match=r"'age': cardinality is missing"):
+        spec.require("NCF", channels=("numerical",), id_channels=("numerical",))
 
 
 def test_dimensions_and_aliases_of_the_sim_example(tmp_path):
@@ -167,7 +146,6 @@ channel_spec: {label: [label], positive_history: [item_id_pos]}
 feature_spec:
   item_id_pos: {cardinality: 1209081, dimensions: [100], dtype: int64}
   label: {dtype: bool}
-metadata: {}
 source_spec:
   test:
   - {features: &id001 [label, item_id_pos], files: [test.tfrecord], type: tfrecord}
@@ -176,8 +154,12 @@ source_spec:
 """
     )
     spec = FeatureSpec.from_yaml(tmp_path / "f.yaml")
-    assert spec.hotness("item_id_pos") == 100
+    assert spec.hotness("item_id_pos") == 100 and spec.metadata == {}
     assert spec.source_spec["train"][0].features == ("label", "item_id_pos")
+    for name in ("test.tfrecord", "train.tfrecord"):
+        (tmp_path / name).touch()
+    with pytest.raises(ValueError, match=r"rows can be counted in split_binary and ragged_binary"):
+        spec.num_samples("train")
     spec.to_yaml(tmp_path / "g.yaml")
     assert "&" not in (tmp_path / "g.yaml").read_text()
     assert FeatureSpec.from_yaml(tmp_path / "g.yaml") == spec

@@ -130,18 +130,3 @@ def test_ratings_of_tables(tmp_path):
     output = prepared(tmp_path, *flags, "--min_rating", 4)
     items = Encoder.load(output / "encoder")["item_id_trgt"].values.to_pylist()
     assert items == ["4", "5", "6", "7", "8", "9"]
-
-
-def test_part_files(tmp_path):
-    """Parts come in the order of their numbers: that of tied events."""
-    folder = tmp_path / "log"
-    folder.mkdir()
-    for part, item in ((10, "c"), (2, "b"), (1, "a")):
-        (folder / f"part-{part}.csv").write_text(f"user_id,item_id,time\nu,{item},7\n")
-    flags = ["--input_format", "csv", "--interactions", folder, "--min_events", 3]
-    output = prepared(tmp_path, *flags)
-    (finding,) = read_findings(output)
-    assert finding.seen.startswith("100.0% of the events have the user and time")
-    spec = FeatureSpec.from_yaml(output / "feature_spec.yaml")
-    assert spec.num_samples("test") == 1
-    assert [*(output / "events/item_id.bin").read_bytes()[::4]] == [1, 2, 3]

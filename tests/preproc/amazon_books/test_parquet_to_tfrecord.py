@@ -137,16 +137,15 @@ def test_original_data_set(tmp_path):
     last = [1, 3, 9, 2, [1, 9], [1, 2], [9, 4], [2, 1]]
     splits = {"train": [last], "test": [last]}
     sizes = {"uid": 3, "item": 9, "cat": 2}
-    source = write_parquet(tmp_path / "in", splits, sizes=sizes)
-    assert convert(source, tmp_path / "out") == 0
-    spec = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")
+    for name, largest in (("in", 3), ("fewer", 2)):
+        source = write_parquet(tmp_path / name, splits, sizes=sizes | {"uid": largest})
+        assert convert(source, tmp_path / f"{name}_out") == 0
+    spec = FeatureSpec.from_yaml(tmp_path / "in_out/feature_spec.yaml")
     assert spec.cardinalities("user_features") == [4]
     assert spec.cardinalities("target_item_features") == [10, 3]
     batch = next(iter(SequenceDataset(spec, "train", 1).dataset()))
     assert [ids.numpy().tolist() for ids in batch.inputs.target] == [[[9]], [[2]]]
-    fewer = write_parquet(tmp_path / "fewer", splits, sizes=sizes | {"uid": 2})
-    assert convert(fewer, tmp_path / "refused") == 0
-    spec = FeatureSpec.from_yaml(tmp_path / "refused/feature_spec.yaml")
+    spec = FeatureSpec.from_yaml(tmp_path / "fewer_out/feature_spec.yaml")
     with pytest.raises(ValueError, match="'user_id': found 3"):
         SequenceDataset(spec, "train", 1)
 
@@ -199,6 +198,24 @@ def changed(index: int, value, row=FIRST) -> list:
     return [*row[:index], value, *row[index + 1 :]]
 
 
+@pytest.fixture
+def source(tmp_path):
+    return write_parquet(tmp_path / "in", {"train": [FIRST, SECOND] * 2, "test": [FIRST]})
+
+
+@pytest.fixture
+def refused(tmp_path, capsys):
+    """Converts a folder, which must fail with a message and leave nothing."""
+
+    def run(source, message, *flags):
+        assert convert(source, tmp_path / "out", *flags) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("error: ") and message in error
+        assert os.listdir(tmp_path) == ["in"]
+
+    return run
+
+
 @pytest.mark.parametrize(
     ("row", "types", "message"),
     [
@@ -210,19 +227,9 @@ def changed(index: int, value, row=FIRST) -> list:
         (changed(7, [0.5] * 3), {"cat_id_neg": pa.list_(pa.float32())}, "expected lists of whole"),
     ],
 )
-def test_bad_values(tmp_path, capsys, row, types, message):
+def test_bad_values(tmp_path, refused, row, types, message):
     rows = {"train": [row, row], "test": [row]}
-    source = write_parquet(tmp_path / "in", rows, types=types)
-    assert convert(source, tmp_path / "out") == 2
-    messages = capsys.readouterr().err
-    assert messages.startswith("error: ") and message in messages
-    assert "train/part.0.parquet" in messages
-    assert os.listdir(tmp_path) == ["in"]
-
-
-@pytest.fixture
-def source(tmp_path):
-    return write_parquet(tmp_path / "in", {"train": [FIRST, SECOND] * 2, "test": [FIRST]})
+    refused(write_parquet(tmp_path / "in", rows, types=types), message)
 
 
 @pytest.mark.parametrize(
@@ -236,10 +243,8 @@ def source(tmp_path):
         (["--metadata_file", "gone.json"], "gone.json"),
     ],
 )
-def test_bad_flags(source, tmp_path, capsys, flags, message):
-    assert convert(source, tmp_path / "out", *flags) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+def test_bad_flags(source, refused, flags, message):
+    refused(source, message, *flags)
 
 
 def no_file(source):
@@ -248,8 +253,8 @@ def no_file(source):
 
 
 def no_rows(source):
-    write_parquet(source / "more", {"test": []})
-    os.replace(source / "more/test/part.0.parquet", source / "test/part.0.parquet")
+    path = source / "test/part.0.parquet"
+    pq.write_table(pq.read_table(path)[:0], path)
 
 
 def other_columns(source):
@@ -269,6 +274,13 @@ def damaged(source):
     path.write_bytes(content)
 
 
+def metadata(text):
+    return lambda source: (source / "metadata.json").write_text(text)
+
+
+ONE = '{"name": "a", "value": 1}'
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -277,33 +289,17 @@ def damaged(source):
         (other_columns, "part.1.parquet has the columns"),
         (twice, "'cat_id_pos' and 'cat_id_pos'"),
         (damaged, "part.0.parquet is damaged"),
+        (metadata("{"), "metadata.json"),
+        (metadata('{"cardinalities": [{"name": "a", "value": 0}]}'), "metadata.json"),
+        (metadata(f'{{"cardinalities": [{ONE}, {ONE}]}}'), "metadata.json"),
+        (metadata(f'{{"cardinalities": [{ONE}], "max_history": 0}}'), "metadata.json"),
     ],
 )
-def test_wrong_folders(source, tmp_path, capsys, spoil, message):
+def test_wrong_folders(source, refused, spoil, message):
     spoil(source)
-    assert convert(source, tmp_path / "out") == 2
-    assert message in capsys.readouterr().err
-    assert os.listdir(tmp_path) == ["in"]
+    refused(source, message)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{",
-        '{"cardinalities": [{"name": "a", "value": 0}]}',
-        '{"cardinalities": [{"name": "a", "value": 1}, {"name": "a", "value": 1}]}',
-        '{"cardinalities": [{"name": "a", "value": 1}], "max_history": 0}',
-    ],
-)
-def test_invalid_metadata(source, tmp_path, capsys, text):
-    (source / "metadata.json").write_text(text)
-    assert convert(source, tmp_path / "out") == 2
-    assert "metadata.json" in capsys.readouterr().err
-    assert os.listdir(tmp_path) == ["in"]
-
-
-def test_environment_without_tensorflow(source, tmp_path, capsys, monkeypatch):
+def test_environment_without_tensorflow(source, refused, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
-    assert convert(source, tmp_path / "out") == 2
-    assert "expected TensorFlow" in capsys.readouterr().err
-    assert os.listdir(tmp_path) == ["in"]
+    refused(source, "expected TensorFlow")

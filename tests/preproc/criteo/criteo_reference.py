@@ -88,6 +88,7 @@ def prepare(
     files: list[Path],
     threshold: int,
     *,
+    column_thresholds: tuple[tuple[int, int], ...] = (),
     vocabulary_files: list[Path] | None = None,
     vocabulary_training_rows: bool = False,
     holdout_fraction: float | None = None,
@@ -138,7 +139,8 @@ def prepare(
             bins = b"".join(numerical_bin(row[1 + i]) for row in part)
             result[f"{name}/bin_{i}.bin"] = bins
     for i in range(26):
-        known = vocabulary([row[14 + i] for row in counted], threshold)
+        least = dict(column_thresholds).get(i, threshold)
+        known = vocabulary([row[14 + i] for row in counted], least)
         lines = [f"{value}\t{count}\n" for value, count in known]
         result[f"cat_{i}"] = "".join(lines).encode()
         for name, part in splits.items():

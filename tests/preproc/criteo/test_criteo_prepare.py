@@ -9,7 +9,7 @@ import pytest
 
 from preproc.criteo.column_encodings import number_encodings
 from preproc.criteo.generate_logs import generate_day
-from preproc.criteo.options import CriteoOptions, parse_thresholds
+from preproc.criteo.options import CriteoOptions
 from preproc.criteo.prepare import prepare
 from preproc.encoding.encoder import Encoder
 from tests.preproc.criteo import criteo_reference as reference
@@ -21,6 +21,7 @@ needs_kaggle = pytest.mark.skipif(not KAGGLE.is_dir(), reason="no ../shared/data
 THIRDS = {"holdout_fraction": 0.3, "validation_fraction": 0.3}
 FIFTHS = {"holdout_fraction": 0.2, "validation_fraction": 0.15}
 TRAIN_ROWS = {"vocabulary_training_rows": True}
+BINS = {"bin_numericals": True, "column_thresholds": ((0, 0), (5, 40))}
 
 
 def run(source, output, **options):
@@ -119,19 +120,10 @@ def test_numbers():
     np.testing.assert_array_equal(result, np.array(expected, np.float16))
 
 
-def test_encoder(log, tmp_path):
-    """The encoder in the data set makes of the raw rows what the data set has of each."""
-    options = {"frequency_threshold": 3, "bin_numericals": True}
-    run(log, tmp_path / "out", output_ordering="input", **options)
-    encoded = reference.encode_raw(tmp_path / "out", days(log, 0, 1, 2, 3))
-    assert encoded == reference.in_log_order(tmp_path / "out")
-    assert len(encoded) == 1 + 1 + 26 + 13
-
-
 @pytest.mark.parametrize(
     ("threshold", "used", "changes", "expected"),
     [
-        (2, (0, 1, 2, 3), {"bin_numericals": True}, {"bin_numericals": True}),
+        (2, (0, 1, 2, 3), BINS, BINS),
         (
             3,
             (0, 2, 3),
@@ -151,6 +143,8 @@ def test_logs_against_reference(log, tmp_path, threshold, used, changes, expecte
     assert reference.files_of(tmp_path / "out") == reference.prepare(
         days(log, *used), threshold, **expected
     )
+    columns = {f"cat_{i}": least for i, least in changes.get("column_thresholds", ())}
+    assert spec.metadata.get("column_thresholds", {}) == columns
     if len(used) > 1:
         assert spec.metadata["days"] == list(used)
         vocabulary_days = changes.get("vocabulary_days", "all")
@@ -214,29 +208,3 @@ def test_repeated_preparation(log, tmp_path):
     spec = (tmp_path / "out" / "feature_spec.yaml").read_bytes()
     assert (again / "feature_spec.yaml").read_bytes() == spec
     assert sorted(path.name for path in odd_folder.iterdir()) == ["out", "raw"]
-
-
-def test_thresholds_by_column(log, tmp_path):
-    """cat_5 and cat_0 have thresholds of their own, which the feature spec records."""
-    thresholds = ((0, 0), (5, 40))
-    spec = run(log, tmp_path / "out", frequency_threshold=3, column_thresholds=thresholds)
-    result = reference.files_of(tmp_path / "out")
-    assert Encoder.load(tmp_path / "out/encoder")["cat_5"].threshold == 40
-    by_threshold = {t: reference.prepare(days(log, 0, 1, 2, 3), t) for t in (0, 3, 40)}
-    for name, content in result.items():
-        threshold = {"cat_0": 0, "cat_5": 40}.get(Path(name).stem, 3)
-        assert content == by_threshold[threshold][name], name
-    assert by_threshold[40]["train/cat_5.bin"] != by_threshold[3]["train/cat_5.bin"]
-    assert spec.metadata["frequency_threshold"] == 3
-    assert spec.metadata["column_thresholds"] == {"cat_0": 0, "cat_5": 40}
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("5:30", "'5:30'"), ("15,26:3", "column 26; .* 0 to 25"), ("15,5:3,5:4", "column 5 twice")],
-)
-def test_thresholds(text, message):
-    assert parse_thresholds("15") == (15, ())
-    assert parse_thresholds(" 3 , 25:0,0:7 ") == (3, ((0, 7), (25, 0)))
-    with pytest.raises(ValueError, match=message):
-        parse_thresholds(text)

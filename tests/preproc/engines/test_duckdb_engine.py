@@ -1,4 +1,3 @@
-import gzip
 import os
 import signal
 import threading
@@ -22,16 +21,6 @@ def test_csv(name, tmp_path, duckdb):
     content, expected = text_cases.CSV[name]
     table = duckdb.read([find_table(write(tmp_path, "t [1].csv", content))])
     assert rows(duckdb, table) == expected
-
-
-@pytest.mark.parametrize("name", text_cases.JSON)
-def test_json(name, tmp_path, duckdb):
-    content, names, expected = text_cases.JSON[name]
-    path = write(tmp_path, "t.jsonl", content)
-    chunk = find_table(path) if content else SourceChunk("json", (str(path),))
-    table = duckdb.read([chunk])
-    assert table.columns[2:] == names
-    assert rows(duckdb, table) == expected if names else duckdb.fetch(table).num_rows == 0
 
 
 @pytest.mark.parametrize("name", [*text_cases.BAD_CSV, *text_cases.BAD_JSON])
@@ -79,21 +68,6 @@ def test_bad_line_of_many(tmp_path, duckdb):
         duckdb.read([find_table(tmp_path / "t")])
 
 
-@pytest.mark.parametrize("extension", ["gz", "zst"])
-def test_compressed(extension, tmp_path, duckdb):
-    content = b"a,b\n" + numbered(10_000)
-    if extension == "gz":
-        content = gzip.compress(content[:999]) + gzip.compress(content[999:])
-    else:
-        content = pa.compress(content, codec="zstd", asbytes=True)
-    path = write(tmp_path, f"t.csv.{extension}", content)
-    table = duckdb.read([find_table(path)])
-    assert rows(duckdb, table) == [(str(i), str(i % 7)) for i in range(10_000)]
-    cut = write(tmp_path, f"cut.csv.{extension}", content[: len(content) // 2])
-    with pytest.raises(ValueError, match=f"cut.csv.{extension}: the compressed file is cut"):
-        duckdb.read([find_table(cut)])
-
-
 def test_part_files(tmp_path, duckdb):
     for i in (10, 2, 1):
         write(tmp_path, f"t/day={i}/part-0.csv", b"a,b\n" + numbered(2, i))
@@ -116,48 +90,6 @@ def test_wanted_columns(tmp_path, duckdb):
     assert rows(duckdb, duckdb.read([SourceChunk("csv", (str(path),), ("c", "a"))])) == [("3", "1")]
     with pytest.raises(ValueError, match="expected a column 'd', got a, b, c"):
         duckdb.read([SourceChunk("csv", (str(path),), ("d",))])
-
-
-def test_several_chunks(tmp_path, duckdb):
-    left, right = tmp_path / "l.csv", tmp_path / "r.parquet"
-    left.write_bytes(b"a\n" + b"".join(b"%d\n" % i for i in range(300_000)))
-    pq.write_table(pa.table({"b": range(300_000), "c": [None] * 300_000}), right)
-    chunks = [find_table(left), find_table(right)]
-    table = duckdb.read(chunks)
-    result = duckdb.fetch(table)
-    assert result["__row"].to_pylist() == result["b"].to_pylist() == list(range(300_000))
-    assert result["a"].to_pylist() == list(map(str, range(300_000)))
-    assert "r.parquet, row 8 (" in duckdb.place(table, 7, "b")
-    right.unlink()
-    pq.write_table(pa.table({"b": [1]}), right)
-    with pytest.raises(ValueError, match="equally many rows .*l.csv: 300,000, .*r.parquet: 1"):
-        duckdb.read([find_table(left), find_table(right)])
-
-
-def test_parquet(tmp_path, duckdb):
-    types = {
-        "text": (["x", None, "y"], pa.dictionary(pa.int32(), pa.string())),
-        "large": (["x", None, "y"], pa.large_string()),
-        "list": ([[1, 2], None, []], pa.list_(pa.int64())),
-        "decimal": ([1, None, 2], pa.decimal128(9, 2)),
-        "time": ([1, None, 2], pa.timestamp("us")),
-        "nothing": ([None] * 3, pa.null()),
-        "small": ([1, None, 2], pa.uint8()),
-        "bool": ([True, None, False], pa.bool_()),
-    }
-    content = pa.table({name: pa.array(*column) for name, column in types.items()})
-    for i in range(2):
-        pq.write_table(content, tmp_path / f"{i}.parquet", row_group_size=2)
-    table = duckdb.read([find_table(tmp_path)])
-    result = duckdb.fetch(table)
-    assert result["__row"].to_pylist() == list(range(6))
-    assert result["__part"].to_pylist() == [0] * 3 + [1] * 3
-    for name, column in types.items():
-        assert result[name].to_pylist() == pa.array(*column).to_pylist() * 2, name
-    plain = {"text": pa.string(), "large": pa.string(), "nothing": pa.string()}
-    assert {name: result.schema.field(name).type for name in plain} == plain
-    assert result.schema.field("decimal").type == pa.decimal128(9, 2)
-    assert "1.parquet, row 2 (" in duckdb.place(table, 4)
 
 
 def test_order_of_stored_rows(tmp_path, duckdb):

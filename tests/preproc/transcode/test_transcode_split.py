@@ -67,17 +67,6 @@ def test_bad_value_of_divided_rows(tmp_path, capsys):
     refused(capsys, "'2' is first in .*part 0, row 8", folder, f"--split={SHARES}")
 
 
-@pytest.mark.long
-def test_order_of_a_million_rows(tmp_path):
-    num_rows = 1_000_000
-    folder = numbered(tmp_path / "raw", np.arange(num_rows), files=3)
-    for flag in (f"--split={SHARES}", "--split_by_time=when"):
-        assert run(folder, flag, "--memory_limit=256MB", output=tmp_path / flag) == 0
-        rows_of = splits(tmp_path / flag)
-        assert sorted(row for rows in rows_of.values() for row in rows) == list(range(num_rows))
-        assert all(rows == sorted(rows) for rows in rows_of.values())
-
-
 def test_queries_of_times(tmp_path, monkeypatch):
     """Texts of times are parsed to divide the rows, and not again for each column."""
     compile_sql, queries = DuckDBBackend._sql, []
