@@ -117,7 +117,6 @@ def recorded(tmp_path_factory):
 
 
 def values_of(folder, capsys, code=0):
-    """Lines of the features, and the report."""
     assert describe.main([str(folder)]) == code
     report = capsys.readouterr().out
     return [line for line in report.splitlines() if line.startswith("  ")], report

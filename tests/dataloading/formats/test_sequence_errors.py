@@ -79,7 +79,6 @@ def test_no_rows_and_no_file(tmp_path):
 
 
 def refused(spec: FeatureSpec, *messages: str) -> None:
-    """Checks for an error when the data is opened."""
     with pytest.raises(ValueError) as caught:
         SequenceDataset(spec, "train", 4)
     text = str(caught.value)

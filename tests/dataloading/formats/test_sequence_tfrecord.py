@@ -37,8 +37,6 @@ FEATURES = {
 
 
 class Row(NamedTuple):
-    """Stored values of a row, feature by feature."""
-
     label: int
     user: int
     item: int
@@ -74,7 +72,6 @@ def rows_of(num_samples: int) -> list[Row]:
 
 
 def example(rows: list[Row], leave_out: tuple[str, ...] = ()) -> bytes:
-    """Serializes rows as one record, by TensorFlow alone."""
     features = {}
     for name in Row._fields:
         values = np.ravel([getattr(row, name) for row in rows]).tolist()

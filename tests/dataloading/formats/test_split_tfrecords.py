@@ -90,7 +90,6 @@ def original(folder: Path, rows: list[Row], content=SPEC, **layout) -> FeatureSp
 
 
 def of(ids, length: int) -> list[tuple[int, ...]]:
-    """Returns a feature's ids as tuples, one per row."""
     if isinstance(ids, RaggedIds):
         assert ids.row_splits.dtype == tf.int32 and ids.row_splits.shape == (length + 1,)
         rows = np.split(ids.values.numpy(), ids.row_splits.numpy()[1:-1])

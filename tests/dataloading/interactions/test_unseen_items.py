@@ -8,7 +8,6 @@ from dataloading.interactions.unseen_items import TooFewUnseen, draw_unseen, dra
 
 
 def keys_of(touched, num_items):
-    """Sorted keys of {user: items}."""
     pairs = [user * num_items + item for user, items in touched.items() for item in items]
     return np.sort(np.array(pairs, np.int64))
 

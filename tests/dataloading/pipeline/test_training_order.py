@@ -16,7 +16,6 @@ NUM_SAMPLES = 60
 
 @pytest.fixture(scope="module")
 def data_sets(tmp_path_factory):
-    """60 training and 60 test samples in each format."""
     folder = tmp_path_factory.mktemp("data_sets")
     rows = {"train": NUM_SAMPLES, "test": NUM_SAMPLES}
     write_dataset(folder / "tf_raw", synthetic_spec([10**6], 1, num_numerical=1), rows)
@@ -41,7 +40,6 @@ def test_default_order_of_training_samples(data_sets, data_set):
 
 
 def opened(folder, data_set, *flags):
-    """The loaders of the training samples and of those that are evaluated."""
     command_line = ["prog", f"--dataset_path={folder}", f"--batch_size={NUM_SAMPLES}"]
     command_line += ["--seed=1", *flags]
     spec = FeatureSpec.from_yaml(folder / "feature_spec.yaml")

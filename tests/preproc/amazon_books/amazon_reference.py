@@ -12,7 +12,6 @@ _BITS = (1 << 64) - 1
 
 
 def parse(argv):
-    """Returns the options of a command line of the preset."""
     return command.parse(
         options.HistoryOptions, argv, "preproc.histories", defaults={"input_format": options.AMAZON}
     )
@@ -121,7 +120,6 @@ def prepare(
 
 
 def rows_of(data_set: Path) -> dict[str, list[tuple]]:
-    """Returns the samples of a prepared data set by split, as the loader reads them."""
     spec = FeatureSpec.from_yaml(data_set / "feature_spec.yaml")
     rows = {}
     for split in spec.source_spec:

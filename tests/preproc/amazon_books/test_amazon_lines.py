@@ -71,7 +71,6 @@ def test_metadata(line, expected):
 
 
 def read(folder, lines, *flags):
-    """Returns the number of bad lines, and events."""
     path = folder / "reviews.json"
     path.write_bytes(b"".join(line + b"\n" for line in lines))
     inputs = ["--reviews", path, "--no_metadata", "--output_path", folder / "out"]

@@ -126,7 +126,6 @@ def test_vocabularies(tmp_path, engine):
 
 
 def test_bad_lines(tmp_path):
-    """Of reviews and of metadata."""
     raw = write_raw(tmp_path / "raw", [("a", "x", 1), ("a", "y", 2), ("a", "z", 3)], {"x": "c"})
     with open(raw / "reviews_B.json", "a") as file:
         file.write('{"reviewerID": "a"}\n')

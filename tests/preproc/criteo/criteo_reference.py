@@ -22,7 +22,6 @@ CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 
 def parse(argv: list[str]) -> CriteoOptions:
-    """Returns the options of a command line."""
     return command.parse(CriteoOptions, argv, "preproc.criteo")
 
 

@@ -19,7 +19,6 @@ def raw(tmp_path_factory):
 
 
 def test_generated_logs_end_to_end(raw, tmp_path, run_script):
-    """In a process of its own."""
     output = tmp_path / "prepared"
     flags = ["--input", raw, "--output", output, "--frequency_threshold", "3", "--days", "0-2"]
     result = run_script("-m", "preproc.criteo", *flags)

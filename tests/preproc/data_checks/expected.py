@@ -11,7 +11,6 @@ Write = Callable[[Place, Path], Path]  # writes the input of a place into a fold
 
 
 def of_table(table: Table) -> Write:
-    """Returns the function that writes a table as each place reads it."""
     return lambda place, folder: place.write(folder, table)
 
 
@@ -25,7 +24,6 @@ class Right:
     flags: tuple[str, ...] = ()
 
     def check(self, place: Place, outcome: Outcome, folder: Path, flags: tuple[str, ...]) -> None:
-        """Asserts that both data sets are equal."""
         assert outcome.status == 0, outcome.errors
         path = self.equal(place, folder / "equal")
         own = [flag.format(folder=folder) for flag in self.flags]
@@ -47,7 +45,6 @@ class Reads:
     rule: Callable[[Outcome], bool]
 
     def check(self, place: Place, outcome: Outcome, folder: Path, flags: tuple[str, ...]) -> None:
-        """Asserts the rule."""
         assert outcome.status == 0, outcome.errors
         assert self.rule(outcome), (outcome.output, outcome.errors)
         assert not [f for f in outcome.findings if f.level == "warning"]
@@ -63,7 +60,6 @@ class Reported:
     remedy: tuple[str, ...] = ()
 
     def check(self, place: Place, outcome: Outcome, folder: Path, flags: tuple[str, ...]) -> None:
-        """Asserts the finding."""
         assert outcome.status == 0, outcome.errors
         assert f"{self.level}: " in outcome.output + outcome.errors
         if not is_of_scores(place):
@@ -92,7 +88,6 @@ class Refused:
     fixed: Write | None = None
 
     def check(self, place: Place, outcome: Outcome, folder: Path, flags: tuple[str, ...]) -> None:
-        """Asserts the message, and that its remedy works."""
         assert outcome.status == 2, outcome.output
         errors = [line for line in outcome.errors.splitlines() if "error: " in line]
         assert len(errors) == 1, outcome.errors
@@ -115,8 +110,6 @@ Expected = Right | Reads | Reported | Refused
 
 @dataclass(frozen=True)
 class Cell:
-    """An input with a fault, at a place."""
-
     kind: str
     member: str
     place: str

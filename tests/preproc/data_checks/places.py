@@ -4,7 +4,7 @@ import contextlib
 import functools
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,8 +26,6 @@ _TRAINED = "trained"  # folder of what was made from clean rows before
 
 
 class Outcome(NamedTuple):
-    """End of a command."""
-
     status: int
     output: str
     errors: str
@@ -35,7 +33,6 @@ class Outcome(NamedTuple):
 
     @property
     def findings(self) -> list[Finding]:
-        """Findings of the checks that the data set stores."""
         return read_findings(self.folder)
 
     def result(self) -> dict[str, bytes]:
@@ -45,14 +42,11 @@ class Outcome(NamedTuple):
         return {n: own for n, own in contents(self.folder).items() if n != CHECKS_FILE}
 
     def rows(self) -> dict[str, bytes]:
-        """Returns the content of the encoded rows."""
         return {n: own for n, own in self.result().items() if n.endswith(".bin") or n == "scores"}
 
 
 @dataclass(frozen=True)
 class Place:
-    """A command and a format."""
-
     name: str
     table: str
     command: Callable[[list[str]], int]
@@ -62,7 +56,6 @@ class Place:
     engine: tuple[str, ...] = ()
 
     def write(self, folder: Path, table: Table) -> Path:
-        """Writes a table as the place reads it."""
         folder.mkdir(exist_ok=True)
         path = folder / self.file
         is_log = self.table == CRITEO
@@ -74,7 +67,6 @@ class Place:
         return flag.replace("{trained}", str(_trained(self.table))) if "{" in flag else flag
 
     def run(self, path: Path, output: Path, *flags: str) -> Outcome:
-        """Runs the command on a file."""
         own = [self._completed(flag) for flag in self.flags]
         target = output.with_suffix(".npy") if self.command is predict else output
         words = [f"{self.input}={path}", f"--output={target}", *own, *self.engine, *flags]
@@ -109,8 +101,8 @@ _DUCKDB = (
     _place("interactions", EVENTS, transcode, "log.csv", *_PAIRS),
     _place("ratings", EVENTS, movielens, "log.csv", *_RATINGS),
     _place(
-        "histories", EVENTS, amazon_books, "log.csv", "--input_format=csv", "--engine=duckdb",
-        *_HISTORIES, input="--interactions",
+        "histories", EVENTS, amazon_books, "log.csv", "--input_format=csv", *_HISTORIES,
+        input="--interactions",
     ),
     _place("criteo", CRITEO, criteo, "log.txt", *_LOG),
     _place(
@@ -119,17 +111,8 @@ _DUCKDB = (
 )  # fmt: skip
 PLACES = {place.name: place for place in _DUCKDB}
 SPARK = {
-    f"{name}_spark": Place(
-        f"{name}_spark",
-        own.table,
-        own.command,
-        own.file,
-        own.input,
-        tuple(flag for flag in own.flags if not flag.startswith("--engine")),
-        _SPARK,
-    )
-    for name, own in PLACES.items()
-    if name in ("csv", "vocabulary", "interactions", "ratings", "histories")
+    f"{name}_spark": replace(PLACES[name], name=f"{name}_spark", engine=_SPARK)
+    for name in ("csv", "vocabulary", "interactions", "ratings", "histories")
 }
 PLACES |= SPARK
 NEW_ROWS = ("vocabulary", "grow", "predict")
@@ -167,7 +150,6 @@ def _model() -> Path:
 
 
 def is_of_scores(place: Place) -> bool:
-    """Returns whether a place writes scores and no data set."""
     return place.command is predict
 
 

@@ -52,7 +52,6 @@ def criteo(seed: int = 0, num_rows: int = 300) -> Table:
 
 
 def num_rows(table: Table) -> int:
-    """Returns the number of rows."""
     return len(next(iter(table.values())))
 
 
@@ -63,7 +62,6 @@ def changed(table: Table, column: str, change: Callable[[Any], Any], every: int 
 
 
 def taken(table: Table, rows: list[int]) -> Table:
-    """Returns some rows."""
     return {name: [values[row] for row in rows] for name, values in table.items()}
 
 

@@ -43,7 +43,6 @@ TRUE_WARNINGS: dict[str, tuple[str, str, str]] = {
 
 
 def warned(command, *flags) -> list[tuple[str, str]]:
-    """Runs a preparation; returns check and first column of its warnings."""
     output = next(f.partition("=")[2] for f in flags if f.startswith("--output"))
     with (
         contextlib.redirect_stderr(io.StringIO()) as errors,
@@ -55,13 +54,11 @@ def warned(command, *flags) -> list[tuple[str, str]]:
 
 
 def check(name: str, warnings: list[tuple[str, str]]) -> None:
-    """Asserts that the warnings are those that are known to be true."""
     expected = [TRUE_WARNINGS[name][:2]] if name in TRUE_WARNINGS else []
     assert warnings == expected
 
 
 def real(name: str) -> Path:
-    """Returns a real file; skips the test without it."""
     path = REAL / name
     if not path.exists():
         pytest.skip(f"the real data set is absent: {path}")
@@ -69,7 +66,6 @@ def real(name: str) -> Path:
 
 
 def first_lines(path: Path, folder: Path) -> Path:
-    """Copies the first lines of a file."""
     with open(path, encoding="utf-8") as source:
         lines = list(itertools.islice(source, MOST_LINES))
     target = folder / path.name

@@ -17,7 +17,6 @@ QUICK = dict.fromkeys(SPARK, ()) | {"criteo_encode_only": ("drift", "unknown_val
 
 
 def _parameters():
-    """Yields the cells with their marks."""
     known = set()
     for cell in CELLS:
         marks = []

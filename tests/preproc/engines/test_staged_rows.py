@@ -27,7 +27,6 @@ def folder(tmp_path):
 
 
 def lines_of(content):
-    """Returns lines as Spark reads them."""
     text = content.decode("utf-8-sig", "surrogateescape")
     values = [line.encode("utf-8", "surrogateescape") for line in text.split("\n")]
     return values[:-1] if not values[-1] else values

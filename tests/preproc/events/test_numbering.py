@@ -12,7 +12,6 @@ from preproc.sources.column_chunk import SourceChunk
 
 
 def numbered(folder, columns, min_events, memory_limit_bytes=1 << 30):
-    """Returns ids of users and of items, and the values of each."""
     path = folder / "log.parquet"
     pq.write_table(pa.table(columns), path)
     with open_engine("duckdb", folder, memory_limit_bytes=memory_limit_bytes, threads=2) as engine:

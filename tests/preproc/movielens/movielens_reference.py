@@ -14,7 +14,6 @@ CSV_HEADER = "userId,movieId,rating,timestamp"
 
 
 def rows_of(path: Path) -> list[tuple[int, int, int]]:
-    """Returns user, movie and time of each row of a ratings.csv."""
     with open(path) as file:
         return [(int(u), int(i), int(t)) for u, i, _, t in list(csv.reader(file))[1:]]
 
@@ -57,7 +56,6 @@ class Prepared:
             self.values[name] = Encoder.load(folder / "encoder")[name].values.to_pylist()
 
     def training_pairs(self) -> list[tuple[int, int]]:
-        """Returns users and items of the training rows."""
         train = self.arrays["train"]
         return list(zip(train["user"].tolist(), train["item"].tolist(), strict=True))
 
@@ -84,7 +82,6 @@ class Prepared:
 
 
 def prepared(folder: Path, *flags) -> Prepared:
-    """Runs the command; returns the prepared data set."""
     output = folder / "prepared"
     assert main([*map(str, flags), "--output", str(output), "--overwrite"]) == 0
     return Prepared(output)

@@ -36,7 +36,6 @@ def test_least_rating(tmp_path, form):
 
 
 def test_part_files(tmp_path):
-    """Parts come in the order of their numbers: that of tied events."""
     (tmp_path / "log").mkdir()
     rows = [f"{u},{i},1,7" for u in range(3) for i in (3, 1, 2)]
     for part, user in ((10, 2), (2, 1), (1, 0)):

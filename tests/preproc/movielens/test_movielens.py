@@ -102,7 +102,6 @@ def test_split_against_loops(tmp_path, generated, num_held):
 
 
 def assert_is(data_set, train, held_out):
-    """Compares a data set with the expected split; its negatives must be unseen."""
     users, items = (list(map(int, data_set.values[kind])) for kind in ("user", "item"))
     assert users == sorted(held_out)
     held_items = {item for lists in held_out.values() for item in lists}

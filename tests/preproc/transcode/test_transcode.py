@@ -37,7 +37,6 @@ ROWS = "1,2.5,70000,5,0\n0,-1e-3,3,300,2\n0,7,0.5,0,1\n"
 
 
 def changed(**sections) -> dict:
-    """SPEC with other features, chunks or channels."""
     spec = {name: dict(section) for name, section in SPEC.items()}
     for name, content in sections.items():
         spec[name] = content if not isinstance(content, dict) else {**spec.get(name, {}), **content}
@@ -253,12 +252,10 @@ def test_bad_flags(flags, message, tmp_path, capsys):
 
 
 def test_cardinality_given_by_an_encoding(tmp_path, capsys):
-    spec = changed(feature_spec={"city": {"cardinality": 9}})
-    folder = raw(tmp_path, spec, a=ROWS)
+    folder = raw(tmp_path, changed(feature_spec={"city": {"cardinality": 9}}), a=ROWS)
     refused(capsys, "--categorify city: .* gives it the", folder, "--categorify=all", EVERY)
     refused(capsys, "--hash_buckets city=8: .*the cardinality 9", folder, "--hash_buckets=city=8")
-    spec = changed(source_spec={"later": SPEC["source_spec"]["train"]})
-    del spec["source_spec"]["train"]
+    spec = {**SPEC, "source_spec": {"later": SPEC["source_spec"]["train"]}}
     folder = raw(tmp_path, spec, a=ROWS)
     refused(capsys, "counts values in the split 'train'; .* has later", folder, "--categorify=all")
 
@@ -324,9 +321,6 @@ def test_warnings_about_sparse_ids_and_unused_columns(tmp_path, capsys):
     report = capsys.readouterr().out
     assert "note: 'user' has few rows for its largest id, 123,456,789,012" in report
     assert "left out, in no channel: city" in report
-
-
-# Texts
 
 
 CITIES = ["Rome", "Oslo", "Oslo", "", "Bern", "Rome", "Oslo", "a\tb\\", "Ärö", "zz"]

@@ -27,7 +27,6 @@ def values() -> Iterator[Cell]:
 
 
 def checks() -> Iterator[Cell]:
-    """Yields cells of checks of the encoded rows."""
     log = tables.criteo()
     constant = {
         "text": ("cat_3", changed(log, "cat_3", lambda _: "00abcdef")),
@@ -44,7 +43,6 @@ def checks() -> Iterator[Cell]:
 
 
 def new_rows() -> Iterator[Cell]:
-    """Yields cells of rows that a known vocabulary encodes."""
     log = tables.criteo(1)
     moved = {
         "units": ("num_3", changed(log, "num_3", lambda v: v and 100 * v)),
@@ -63,7 +61,6 @@ def new_rows() -> Iterator[Cell]:
 
 
 def cells() -> Iterator[Cell]:
-    """Yields the cells of all kinds of this module."""
     yield from values()
     yield from checks()
     yield from new_rows()

@@ -23,13 +23,11 @@ SPLIT = "--split=0.6,0.2,0.2"
 
 
 def _days(table: Table) -> Table:
-    """Returns events of which each four have one time."""
     times = [100 * (row // 12) + row % 12 // 4 for row in range(360)]
     return {**table, "time": times}
 
 
 def _sorted_ties() -> Table:
-    """Returns events whose ties are sorted by item."""
     table = _days(tables.events())
     rows = range(len(table["time"]))
     return taken(table, sorted(rows, key=lambda row: (table["time"][row], table["item"][row])))
@@ -120,7 +118,6 @@ def drift() -> Iterator[Cell]:
 
 
 def cells() -> Iterator[Cell]:
-    """Yields the cells of all kinds of this module."""
     yield from ties()
     yield from repetitions()
     yield from joins()

@@ -75,7 +75,6 @@ def formatted_numbers() -> Iterator[Cell]:
 
 
 def cells() -> Iterator[Cell]:
-    """Yields the cells of all kinds of this module."""
     yield from missing_values()
     yield from missing_users_and_items()
     yield from texts_among_numbers()
