@@ -15,8 +15,13 @@ from dataloading.spec.casts import cast_exactly
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from dataloading.synthetic.rows import SPLITS, stored_spec
-from tests.dataloading.formats.record_samples import open_samples
-from tests.dataloading.formats.test_split_tfrecords import Row, found, original, rows_of
+from tests.dataloading.formats.test_split_tfrecords import (
+    Row,
+    found,
+    open_samples,
+    original,
+    rows_of,
+)
 from tests.preproc.contents import contents
 
 

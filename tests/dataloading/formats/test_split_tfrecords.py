@@ -9,11 +9,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from dataloading.formats.open_chunk import TYPES_OF_FORMATS
+from dataloading.formats.split_tfrecords.folder_format import spec_of_folders
+from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.pipeline.batch import RaggedIds
 from dataloading.spec.feature_spec import FeatureSpec
-from tests.dataloading.formats.record_samples import open_samples
 
 NAN = float("nan")
+
+
+def open_samples(spec, *arguments, **options):
+    """Opens split TFRecords, also of data sets whose feature spec does not name them."""
+    types = TYPES_OF_FORMATS["split_tfrecords"]
+    return StoredDataset(spec_of_folders(spec), *arguments, types=types, **options)
 
 
 def serialized(prebatch, dtype: str, multihot: bool, splits_dtype=tf.int32) -> bytes:

@@ -9,8 +9,7 @@ import tensorflow as tf
 from dataloading.formats.split_tfrecords.folder_format import Format, read_format
 from dataloading.pipeline.ragged import row_splits_of
 from dataloading.spec.feature_spec import FeatureSpec
-from tests.dataloading.formats.record_samples import open_samples
-from tests.dataloading.formats.test_split_tfrecords import SPEC, original, rows_of
+from tests.dataloading.formats.test_split_tfrecords import SPEC, open_samples, original, rows_of
 
 
 @pytest.mark.parametrize(

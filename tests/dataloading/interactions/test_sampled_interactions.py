@@ -116,11 +116,10 @@ def test_epochs_and_seeds(stored):
 def test_batch_sizes_and_restarts(stored):
     spec = stored(97).spec
     whole = rows_of(SampledInteractions(spec, "train", 485, seed=4), 2)
-    for batch_size, start_samples in ((64, [77, 484]), (999, [13])):
-        loader = SampledInteractions(spec, "train", batch_size, seed=4)
-        for start_sample in start_samples:
-            assert np.array_equal(rows_of(loader, 2, start_sample), whole[start_sample:])
-        assert batches(loader, 2, 485) == []
+    loader = SampledInteractions(spec, "train", 200, seed=4)
+    for start_sample in (77, 484):
+        assert np.array_equal(rows_of(loader, 2, start_sample), whole[start_sample:])
+    assert batches(loader, 2, 485) == []
 
 
 @pytest.mark.parametrize(("num_interactions", "world_size"), [(97, 2), (1, 3)])

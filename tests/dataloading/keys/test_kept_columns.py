@@ -5,12 +5,11 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from dataloading.keys.kept_columns import generated_columns, history_columns, stored_columns
+from dataloading.keys.kept_columns import generated_columns, stored_columns
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import SyntheticDataset
 from dataloading.synthetic.rows import BLOCK_SAMPLES, synthetic_spec
 from dataloading.transcribe import main as transcribe
-from tests import sequence_data
 
 ROWS = 7
 
@@ -83,28 +82,6 @@ def test_split_tfrecords(binaries, tmp_path):
     assert tags.to_pylist() == [[4, 0], [1, 2], [3, 4], [0, 1]]
 
 
-def test_histories(tmp_path):
-    sequence_data.write(tmp_path, 11, 4)
-
-    def names_of(ids):
-        return pa.array([f"sku-{item}" for item in ids])
-
-    rng = np.random.default_rng(0)
-    sequence_data.draw(rng, 11)  # those of train
-    label, user, target, _, history, *_ = sequence_data.draw(rng, 11)
-    spec = FeatureSpec.from_yaml(tmp_path / "feature_spec.yaml")
-    names = ["user_id", "item_id_trgt", "item_id_pos", "label"]
-    decoders = {"item_id_trgt": names_of, "item_id_pos": names_of}
-    kept = history_columns(spec, "test", names, ["item_id_pos"], decoders)
-    for start, stop in ((0, 11), (3, 9)):
-        users, targets, histories, labels = (
-            column.to_pylist() for column in kept.read(start, stop)
-        )
-        assert users == user[start:stop, 0].tolist() and labels == label[start:stop, 0].tolist()
-        assert targets == [f"sku-{item}" for item in target[start:stop, 0]]
-        assert histories == [[f"sku-{i}" for i in row if i] for row in history[start:stop]]
-
-
 def test_generated_samples():
     spec = synthetic_spec((5, 9), (1, 2), 1.1, 3)
     samples = SyntheticDataset(spec, "test", 4, num_samples=BLOCK_SAMPLES + 9, seed=3)
@@ -114,9 +91,3 @@ def test_generated_samples():
     expected = samples.stored_samples(start, stop)
     assert one.to_pylist() == expected[1][:, 0].tolist()
     assert two.to_pylist() == expected[2].tolist()
-
-
-def test_unknown_feature(binaries):
-    message = "--predictions_keep times: expected features of .*: age, .*; did you mean 'time'"
-    with pytest.raises(ValueError, match=message):
-        columns_of(binaries, ["times"])

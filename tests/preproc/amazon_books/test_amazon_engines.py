@@ -15,8 +15,6 @@ from preproc.histories.engines.nvtabular_engine import AmazonNVTabularEngine
 from preproc.histories.options import HistoryOptions
 from preproc.histories.prepare import prepare
 from tests.preproc.contents import contents
-from tests.preproc.criteo.test_spark_runs import FEW_TASKS, QUICK_JAVA
-from tests.spark_cluster import spark_cluster
 
 needs_nvtabular = pytest.mark.engines("nvtabular")
 needs_spark = pytest.mark.engines("pyspark")
@@ -103,22 +101,6 @@ def test_whole_data_set(name, sizes, tmp_path):
     assert files == contents(tmp_path / "by_duckdb")
     assert {f"{split}/rows.bin" for split in ("train", "test", "validation")} < set(files)
     assert yaml.safe_load(files["feature_spec.yaml"])["metadata"]["bad_lines"] == 1
-
-
-@needs_spark
-@pytest.mark.long
-def test_cluster(run_script, tmp_path):
-    """One master and two workers write DuckDB's files."""
-    generate(tmp_path / "raw", ReviewSizes(5000, 800, 300, 12), 3, literal=False, compress=True)
-    command = ["-m", "preproc.amazon_books", "--amazon_dataset_path", tmp_path / "raw"]
-    java = QUICK_JAVA.replace("driver", "executor")
-    with spark_cluster(tmp_path) as (url, _):
-        on_it = ["--master", url, "--spark_conf", java, *FEW_TASKS]
-        for name, flags in (("duckdb", []), ("spark", on_it)):
-            output = ["--output_path", tmp_path / f"by_{name}", "--engine", name]
-            done = run_script(*command, *output, *flags, timeout=900)
-            assert done.returncode == 0, done.stderr
-    assert contents(tmp_path / "by_spark") == contents(tmp_path / "by_duckdb")
 
 
 @needs_nvtabular

@@ -158,6 +158,7 @@ def test_changed_options(raw, expected, tmp_path, monkeypatch, capfd):
     assert reference.files_of(output) == expected
 
 
+@pytest.mark.quick("vocabulary_only")
 @pytest.mark.parametrize("other", ["encode_only", "vocabulary_only"])
 def test_vocabulary_of_another_run(raw, expected, tmp_path, monkeypatch, other):
     """Stages of other names that wrote files of finished stages."""

@@ -73,7 +73,7 @@ def first_lines(path: Path, folder: Path) -> Path:
     return target
 
 
-@pytest.mark.quick("attrition", "restaurants", "default")
+@pytest.mark.quick("restaurants", "default")
 @pytest.mark.parametrize("name", OWN_TABLES)
 def test_real_tables(name, tmp_path):
     path = first_lines(real(f"own_tables/{name}.csv"), tmp_path)

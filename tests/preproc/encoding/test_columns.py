@@ -99,9 +99,6 @@ def test_invalid_numbers(text, rule):
     with pytest.raises(InvalidValue) as error:
         arrow_columns.numbers(pa.array(["1", None, text]), MISSING)
     assert (error.value.index, error.value.found, error.value.rule) == (2, repr(text), rule)
-
-
-def test_numbers_of_another_type():
     with pytest.raises(InvalidValue, match=r"a column of date32\[day\]"):
         arrow_columns.numbers(pa.array([0], pa.date32()), MISSING)
 

@@ -52,6 +52,10 @@ def test_identity():
         with pytest.raises(InvalidValue, match=rule) as error:
             ids(encoding, ["1", value])
         assert error.value.index == 1
+    assert encoding.dtype == "int8"
+    assert Identity(name="x", column="x", cardinality=129).dtype == "int16"
+    with pytest.raises(ValueError, match="expected 1 to what int8 holds, got 129"):
+        Identity(name="x", column="x", cardinality=129, dtype="int8")
 
 
 @pytest.mark.parametrize("values", [["True", "False"], ["false", "TRUE", "new"], ["true"]])
@@ -65,18 +69,8 @@ def test_spellings_of_booleans(values):
         assert ids(encoding, texts) == [expected] * 4
         assert ids(encoding, [value]) == ids(encoding, [int(value)]) == [expected]
     assert ids(encoding, ["yes", None]) == [0, 0]
-
-
-def test_texts_that_are_no_booleans():
     assert ids(vocabulary(["True", "1"]), ["true", "1", "0"]) == [0, 2, 0]
     assert ids(vocabulary(["Truth", "0"]), ["true", "false"]) == [0, 0]
-
-
-def test_dtype():
-    assert Identity(name="x", column="x", cardinality=128).dtype == "int8"
-    assert Identity(name="x", column="x", cardinality=129).dtype == "int16"
-    with pytest.raises(ValueError, match="expected 1 to what int8 holds, got 129"):
-        Identity(name="x", column="x", cardinality=129, dtype="int8")
 
 
 def test_vocabulary():
@@ -85,9 +79,6 @@ def test_vocabulary():
     assert ids(encoding, [7, 8]) == ids(encoding, [7.0, None]) == [3, 0]
     assert (encoding.num_ids, encoding.dtype) == (4, "int8")
     assert encoding.decode([0, 1, 3]).to_pylist() == [None, "b", "7"]
-
-
-def test_integer_vocabulary():
     encoding = vocabulary(["7", "-1"], is_integer=True)
     assert ids(encoding, ["7.0", "7", "-1.", "7.5", "x"]) == [1, 1, 2, 0, 0]
 
@@ -149,14 +140,11 @@ def test_eviction():
     assert again.counts.to_pylist() == [8, 7, 2]
 
 
-def test_late_rows():
+def test_days_of_growth():
     """Rows of an earlier day do not set the last day back."""
     known = vocabulary(["a", "b"], last_seen=days(0, 5))
     grown = known.grown(counted(a=1), least=1, date=DAY - datetime.timedelta(2))
     assert grown.last_seen == days(0, 5)
-
-
-def test_growth_without_date():
     with pytest.raises(ValueError, match="date: expected the day of the new rows"):
         vocabulary(["a"], last_seen=days(0)).grown(counted(a=1), least=1)
     with pytest.raises(ValueError, match="date: expected the day"):

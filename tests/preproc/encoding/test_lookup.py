@@ -34,11 +34,8 @@ def test_many_values():
     assert TextIndex(values).find(texts).tolist() == index_in(texts, values)
 
 
-def test_no_values():
+def test_no_values_and_repeated_ones():
     assert TextIndex(pa.array([], pa.string())).find(pa.array(["a", None])).tolist() == [-1, -1]
-
-
-def test_repeated_value():
     with pytest.raises(ValueError, match="each value once, got 'b' twice"):
         TextIndex(pa.array(["b", "a", "b"]))
 

@@ -1,5 +1,7 @@
 """Facts of columns: numbers, ids, lists, codes."""
 
+import itertools
+
 import pytest
 
 from preproc.fitting.infer import IDS, NUMBERS, OTHER
@@ -66,3 +68,28 @@ def test_lists_of_texts(values, form, hotness, distinct, count, read):
 def test_known_lists(count, read):
     _, facts = count(read(texts("a;b", "c")), is_list=True)
     assert (facts.list_form, facts.hotness, facts.distinct) == (";", 2, 3)
+
+
+GENRES = ("Action", "Comedy", "Drama", "War")
+PAIRS = list(itertools.permutations(GENRES, 2))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["Drama", "Drama|War", "Drama|War", "Drama|War|Comedy"], ("Drama|War", 3)),
+        ([*GENRES, *map(", ".join, PAIRS)], ("Action, Comedy", 4)),
+        (["a|b", "c|d"], None),  # more values than combinations
+        ([f"Zug {i}, ZG" for i in range(20)], None),
+        (["['a', 'b']", "['a']", "['b', 'a']"], ("['a', 'b']", 2)),  # of Python
+        (["[1 2]", "[2 1]", "[1]"], ("[1 2]", 2)),  # of NumPy
+        (["{a,b}", "{a}", "{b}"], ("{a,b}", 2)),  # of PostgreSQL
+        (["one two", "two one", "two", "one"], None),
+        (["a"] * 9 + ["a|a"], None),  # few have a separator
+    ],
+)
+def test_lists_by_hand(values, expected, count, read):
+    table = read("x\ty\n" + "".join(f"{value}\t1\n" for value in values))
+    _, facts = count(table)
+    assert facts.unsplit_lists == expected
+    assert not facts.list_form

@@ -133,7 +133,7 @@ REAL = {
 }
 
 
-@pytest.mark.quick("attrition", "health", "restaurants")
+@pytest.mark.quick("health", "restaurants")
 @pytest.mark.parametrize("name", REAL)
 def test_real_tables(name, duckdb, read, root):
     path = root.parent / f"shared/data/own_tables/{name}.csv"

@@ -73,7 +73,7 @@ def test_validation(tmp_path):
     """Users 0 and 3 have two or more training rows; each is held out equally often."""
     write(tmp_path)
     chosen = []
-    for seed in range(12):
+    for seed in range(8):
         flags = ("--validation", "--seed", seed, "--valid_negative", 2)
         data_set = prepared(tmp_path, "--input", tmp_path, *flags)
         users, items = data_set.lists("validation")
@@ -87,7 +87,7 @@ def test_validation(tmp_path):
         assert set(stored) <= set(whole)
         chosen += stored
     counts = [chosen.count(pair) for pair in [(0, 3), (0, 1), (3, 0), (3, 2), (3, 3)]]
-    assert sum(counts) == 24 and min(counts) > 0
+    assert sum(counts) == 16 and min(counts) > 0
     assert data_set.spec.metadata["validation"].startswith("any training interaction of each user")
     assert data_set.spec.metadata["stored_negatives"] == ["test"]
     # The default is the number of negatives of a test candidate list.
