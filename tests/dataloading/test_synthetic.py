@@ -15,7 +15,7 @@ from dataloading.synthetic.__main__ import main
 from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec, write_dataset
 from dataloading.synthetic.power_law import PowerLaw
 from dataloading.synthetic.rows import SyntheticSamples
-from dataloading.synthetic.teacher import LogitCounts
+from dataloading.synthetic.teacher import LogitCounts, Teacher
 
 SMALL = synthetic_spec([10, 20, 5, 300], hotness=[1, 3, 1, 2], alpha=1.1, num_numerical=3)
 
@@ -114,6 +114,17 @@ def test_teacher_and_a_linear_model():
     linear = LogisticRegression(max_iter=200).fit(columns(train), train[-1][:, 0])
     reached = roc_auc_score(valid[-1][:, 0], linear.decision_function(columns(valid)))
     assert 0.6 < reached < valid_set.best_auc - 0.02
+
+
+def test_sum_of_the_teachers_parts():
+    teacher = Teacher(0, [PowerLaw(1, 1.0)], num_numerical=1)
+    # A single id has no effect, one feature makes no pair: bias and the numerical are left.
+    x = np.array([[0.0], [1.0], [-1.0]], np.float32)
+    logits = teacher.logits(x, [np.zeros((3, 1), np.int64)])
+    slope = np.sqrt(0.6) * np.sign(logits[1] - logits[2])
+    curve = np.array([-0.6 / np.sqrt(2), 0.8, -0.8])
+    np.testing.assert_allclose(logits, -1.4 + slope * curve, atol=2e-4)
+    assert (logits * 4096 == np.rint(logits * 4096)).all()
 
 
 def test_seeds_of_rows_and_teachers():

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from dataloading.formats.split_tfrecords.folder_format import Format, read_format
-from dataloading.pipeline.ragged import row_splits_of
+from dataloading.pipeline.ragged import Ragged, concatenate_samples, cut_samples, row_splits_of
 from dataloading.spec.feature_spec import FeatureSpec
 from tests.dataloading.formats.test_split_tfrecords import SPEC, open_samples, original, rows_of
 
@@ -193,6 +193,16 @@ def test_dense_prebatch_of_another_shape(spec):
         writer.write(example(tensor([1, 2], tf.float16)))
     with pytest.raises(ValueError, match=r"holds a prebatch of shape \[2\], not \(1, 2\)"):
         open_samples(spec, "train", 4)
+
+
+def test_ragged_rows_by_hand():
+    rows = Ragged.from_lengths(np.arange(1, 7, dtype=np.int16), np.array([2, 0, 1, 3]))
+    cut = cut_samples(rows, 2, 4)
+    assert (cut.values.tolist(), cut.row_splits.tolist()) == ([3, 4, 5, 6], [0, 1, 4])
+    both = concatenate_samples([cut, rows])
+    assert both.values.tolist() == [3, 4, 5, 6, 1, 2, 3, 4, 5, 6]
+    assert both.row_splits.tolist() == [0, 1, 4, 6, 6, 7, 10]
+    assert (both.values.dtype, both.row_splits.dtype) == (np.int16, np.int32)
 
 
 def test_too_many_ids_for_row_splits_of_32_bits():

@@ -5,11 +5,12 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from dataloading.keys.kept_columns import generated_columns, stored_columns
+from dataloading.keys.kept_columns import generated_columns, history_columns, stored_columns
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import SyntheticDataset
 from dataloading.synthetic.rows import BLOCK_SAMPLES, synthetic_spec
 from dataloading.transcribe import main as transcribe
+from tests import sequence_data
 
 ROWS = 7
 
@@ -91,3 +92,14 @@ def test_generated_samples():
     expected = samples.stored_samples(start, stop)
     assert one.to_pylist() == expected[1][:, 0].tolist()
     assert two.to_pylist() == expected[2].tolist()
+
+
+def test_histories(tmp_path):
+    """Values of ids, without padding; tests/recipes/test_sim.py has ids."""
+    sequence_data.write(tmp_path, 11, splits=("test",))
+    *_, history, _, _, _ = sequence_data.draw(np.random.default_rng(0), 11)
+    spec = FeatureSpec.from_yaml(tmp_path / "feature_spec.yaml")
+    names = {"item_id_pos": lambda ids: pa.array([f"sku-{item}" for item in ids])}
+    kept = history_columns(spec, "test", ["item_id_pos"], ["item_id_pos"], names)
+    (histories,) = kept.read(3, 9)
+    assert histories.to_pylist() == [[f"sku-{i}" for i in row if i] for row in history[3:9]]

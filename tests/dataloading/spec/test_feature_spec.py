@@ -109,6 +109,11 @@ def test_messages_about_broken_rules(path, value, message):
     assert "\n" not in str(caught.value)
 
 
+def test_content_other_than_a_mapping():
+    with pytest.raises(ValueError, match=r"found \[\]; expected a mapping of"):
+        FeatureSpec.from_dict([], ".")
+
+
 UNREADABLE = {
     "absent": (None, "the file does not exist"),
     "empty": (b"# nothing\n", "holds a NoneType, not a mapping"),

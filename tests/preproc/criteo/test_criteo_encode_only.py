@@ -145,14 +145,17 @@ def test_missing_labels(log, known, tmp_path, capsys):
     assert "line 2: its label is ''; a label is 0 or 1" in capsys.readouterr().err
 
 
+VALUES = "encoder/vocabulary/cat_7.parquet"
+
+
 def change_values(change):
     """Returns a function that changes the vocabulary of cat_7 of a data set."""
+    return lambda folder: pq.write_table(change(pq.read_table(folder / VALUES)), folder / VALUES)
 
-    def damage(folder):
-        path = folder / "encoder/vocabulary/cat_7.parquet"
-        pq.write_table(change(pq.read_table(path)), path)
 
-    return damage
+def other_features(folder):
+    path = folder / "feature_spec.yaml"
+    path.write_text(path.read_text().replace("cat_7", "colour"))
 
 
 @pytest.mark.parametrize(
@@ -171,8 +174,10 @@ def change_values(change):
             lambda folder: shutil.rmtree(folder / "encoder"),
             "values of cat_0, got .*earlier version: prepare it again",
         ),
+        (lambda folder: (folder / VALUES).write_bytes(b"PAR1"), r"values of cat_7, got Parquet"),
+        (other_features, "categorical features"),
     ],
-    ids=["changed", "cut off", "no spec", "earlier version"],
+    ids=["changed", "cut off", "no spec", "earlier version", "no parquet", "features"],
 )
 def test_damaged_vocabulary(log, known, tmp_path, capsys, damage, message):
     shutil.copytree(known, tmp_path / "known")

@@ -128,6 +128,8 @@ def test_settings(tmp_path, monkeypatch):
     result = settings(tmp_path, master="spark://somewhere:7077")
     assert result["spark.master"] == "spark://somewhere:7077"
     assert "spark.driver.memory" not in result
+    masters = ("local", "local[*]", "local[2, 3]", "yarn", "x")
+    assert [sessions.is_local(master) for master in masters] == [True] * 3 + [False] * 2
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # spark-submit has its own --master
     assert "spark.master" not in settings(tmp_path)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from preproc.encoding.encodings import Label
-from preproc.fitting.whole_numbers import choose, has_id_name, measure
+from preproc.fitting.whole_numbers import _binned, choose, has_id_name, measure
 
 LABEL = Label(name="y", column="y")
 
@@ -36,6 +36,17 @@ def test_names(name, expected):
 )
 def test_choices_by_hand(name, rows, distinct, z, is_id):
     assert choose(name, rows, distinct, z).is_id is is_id
+
+
+def test_neighbors_of_few_values():
+    """Up to 64 values: bins of a value and its neighbors, which count no more than itself."""
+    rows, clicks = np.array([[1, 2, 8]]), np.array([[1, 0, 4]])
+    binned, binned_clicks, places = _binned(rows, clicks)
+    np.testing.assert_allclose(binned, [[1 + 1, 2 + 1 + 2, 8 + 2]])
+    np.testing.assert_allclose(binned_clicks, [[1 + 0, 0 + 1 + 1, 4 + 0]])
+    assert places.tolist() == [0, 1, 2]
+    binned, _, places = _binned(np.ones((1, 128)), np.ones((1, 128)))
+    assert binned.tolist() == [[2] * 64] and places.tolist() == [i // 2 for i in range(128)]
 
 
 def columns(num_rows=20_000):

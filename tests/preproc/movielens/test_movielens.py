@@ -172,7 +172,6 @@ def test_seeds_memory_and_temp_dir(tmp_path, generated, monkeypatch):
     assert np.array_equal(first.arrays["train"]["item"], other.arrays["train"]["item"])
 
 
-@pytest.mark.long
 def test_movielens_latest_small(tmp_path, root):
     """The real log: 610 users with 20 ratings or more, no duplicates, many equal times; it is
     sorted by user and movie."""

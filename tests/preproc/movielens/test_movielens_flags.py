@@ -1,10 +1,11 @@
-"""--min_rating, patterns of part files, and --nvidia_negatives."""
+"""--min_rating, --missing_values, patterns of part files, and --nvidia_negatives."""
 
 import numpy as np
 import pytest
 import yaml
 
 from dataloading.spec.data_checks import NOTE, read_findings
+from preproc.encoding.encoder import Encoder
 from preproc.movielens.__main__ import main
 from tests.preproc.movielens.movielens_reference import CSV_HEADER, prepared
 
@@ -36,6 +37,14 @@ def test_least_rating(tmp_path, form):
     assert (counts["interactions"], counts["below_min_rating"]) == (12, 12)
     assert counts["dropped_duplicates"] == 0
     assert data_set.spec.metadata["min_rating"] == 3.5
+
+
+def test_spellings_of_missing_values(tmp_path):
+    """A text that is no spelling of a missing value is a user, also for the encoder."""
+    log = write(tmp_path / "r.csv", ["NULL,1,1,1", "NULL,2,1,2", "Ann,3,1,3", "Ann,4,1,4"])
+    data_set = prepared(tmp_path, "--input", log, *FLAGS, "--missing_values", "=NA,-")
+    assert data_set.values["user"] == ["Ann", "NULL"]
+    assert Encoder.load(tmp_path / "prepared/encoder").missing_values == ("", "NA", "-")
 
 
 def test_part_files(tmp_path):

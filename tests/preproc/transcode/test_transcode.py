@@ -407,7 +407,7 @@ def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
 
 
 FLOAT_FILES = {
-    "train": ("7\n12\n7\n-3\n", [1, 3, 1, 2]),
+    "train": ("7\n12\n7.0\n-3\n", [1, 3, 1, 2]),
     "test": ("7.0\n \n-3.0\n12.0 \n", [1, 0, 2, 3]),
 }
 

@@ -183,6 +183,8 @@ TYPES = {
     "struct": ([{"a": 1}] * 40, "struct<"),
     "day": ([datetime.date(2026, 1, 1)] * 40, "date"),
     "fractions": ([[1.5, 2.0]] * 40, "lists of float64"),
+    "words": ([["a"], ["b", "c"]] * 20, "categorical"),
+    "numbers": ([[1, 2], [3]] * 20, "categorical"),
     "small": (pa.array([*range(39), None], pa.uint8()), "numerical"),
     "nothing": (pa.nulls(40, pa.int32()), "no value"),
 }

@@ -67,9 +67,12 @@ def test_errors(name, text, flags, message, tmp_path, capsys):
     assert re.search(message, capsys.readouterr().err)
 
 
-def test_delimiter_without_a_header(tmp_path):
-    path = write(tmp_path / "rows.csv", delimiter="|")
-    assert run(path, *FLAGS, "--no_header", output=tmp_path / "out") == 0
+def test_part_files_without_a_header(tmp_path):
+    (tmp_path / "day").mkdir()
+    write(tmp_path / "day/part-0.csv", ROWS[:30], delimiter="|")
+    write(tmp_path / "day/part-1.csv", ROWS[30:], delimiter="|")
+    assert run(tmp_path / "day", *FLAGS, "--no_header", output=tmp_path / "out") == 0
+    assert stored(tmp_path / "out", "c1") == [i % 2 for i in range(60)]
     names = [f.column for f in Encoder.load(tmp_path / "out/encoder").features]
     assert names == ["c1", "c2", "c3"]
 
