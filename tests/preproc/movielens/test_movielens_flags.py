@@ -40,7 +40,7 @@ def test_least_rating(tmp_path, form):
 
 
 def test_spellings_of_missing_values(tmp_path):
-    """A text that is no spelling of a missing value is a user, also for the encoder."""
+    """Other texts than the spellings of the flag are users, also for the encoder."""
     log = write(tmp_path / "r.csv", ["NULL,1,1,1", "NULL,2,1,2", "Ann,3,1,3", "Ann,4,1,4"])
     data_set = prepared(tmp_path, "--input", log, *FLAGS, "--missing_values", "=NA,-")
     assert data_set.values["user"] == ["Ann", "NULL"]
