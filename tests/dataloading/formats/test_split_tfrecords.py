@@ -291,11 +291,11 @@ def test_too_many_ids(tmp_path):
 
 
 def test_changed_or_missing_bytes(tmp_path):
-    """Every 17th byte of a file with two records: an error, or (never) the rows."""
+    """Every 31st byte of a file with two records: an error, or (never) the rows."""
     spec = original(tmp_path, rows_of(6), per_file=2)
     path = tmp_path / "train/categorical_1/data_0.tfrecords"
     content = path.read_bytes()
-    for position in range(0, len(content), 17):
+    for position in range(0, len(content), 31):
         changed = bytearray(content)
         changed[position] ^= 0x55
         for damaged in (bytes(changed), content[:position]):

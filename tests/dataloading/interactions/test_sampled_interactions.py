@@ -43,10 +43,19 @@ def stored(tmp_path_factory):
 
 
 def batches(loader, epoch=0, start_sample=0):
-    """The rows of each batch: arrays (users, items, labels, weights), each [batch]."""
+    """The rows of each batch: arrays (users, items, labels, weights), each [batch].
+
+    Without XLA, which would compile for a second; `test_types_and_shapes` has it.
+    """
+    tickets = loader.dataset(epoch, start_sample)
+    tf.config.run_functions_eagerly(True)
+    try:
+        computed = [loader.samples(ticket) for ticket in tickets]
+    finally:
+        tf.config.run_functions_eagerly(False)
     return [
         tuple(np.ravel(column) for column in (*rows.inputs, rows.labels, rows.weights))
-        for rows in map(loader.samples, loader.dataset(epoch, start_sample))
+        for rows in computed
     ]
 
 
@@ -170,7 +179,6 @@ def drawn(limit, numbers, largest, epoch=0):
     return drawn_below(limit, tf.constant(numbers), largest, keys(0, epoch)[1]).numpy()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("first", [0, 2**40], ids=["small", "large"])
 def test_independent_draws_of_neighbours_and_epochs(first):
     """The negatives of an interaction, of the next ones, and of the same row in the next epoch."""
@@ -212,7 +220,6 @@ def test_samples_of_huge_permutations(size):
     assert abs(excess(buckets, len(request) / 100)) < 4
 
 
-@pytest.mark.quick("499979")
 @pytest.mark.parametrize("size", [524_288, 499_979])
 def test_mixing_of_an_epoch(size):
     """New positions of neighbours, also of those one width apart, are uniform and independent."""
