@@ -18,7 +18,7 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 sys.modules.setdefault("openvino_telemetry", None)
 
 
-def once(recipe, train, *flags):
+def once(recipe, train):
     """Returns a fixture of a model that `train` trains into an empty folder."""
 
     @pytest.fixture(scope="session")
@@ -30,19 +30,16 @@ def once(recipe, train, *flags):
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not folder.exists():
                 folder.mkdir()
-                train(folder, *flags)
+                train(folder)
         return trained.TrainedFixture(recipe, folder / "data", folder / "checkpoint")
 
     return model
 
 
-# DLRM with numerical features, four tables and a feature of hotness 3; DCNv2 on the same rows, with
-# tables of other widths; DIN, which is of SIM's recipe; NeuMF.
 trained_dlrm = once(dlrm, trained.train_dlrm)
-trained_dcnv2 = once(dcnv2, trained.train_dcnv2, "--embedding_dim=4,8,4,16")
+trained_dcnv2 = once(dcnv2, trained.train_dcnv2)
 trained_sim = once(sim, trained.train_din)
 trained_ncf = once(ncf, trained.train_ncf)
-# DLRM whose ids come from a vocabulary and a hash; NeuMF and SIM of data sets with an encoder.
 trained_of_texts = once(dlrm, trained.train_dlrm_of_texts)
 ncf_of_ratings = once(ncf, trained.train_ncf_of_ratings)
 sim_of_events = once(sim, trained.train_sim_of_events)

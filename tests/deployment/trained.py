@@ -26,7 +26,7 @@ from tests import sequence_data, tastes
 TEST_ROWS = 300  # generated clicks; the last batch of 128 is short
 
 # Cardinalities that need int8, int16 and int32, and one feature of hotness 3.
-CARDINALITIES, HOTNESS, NUM_NUMERICAL = (10, 300, 7, 40_000), (1, 1, 3, 1), 3
+CARDINALITIES, HOTNESS = (10, 300, 7, 40_000), (1, 1, 3, 1)
 
 CLICKS = (
     "--preset=terabyte",
@@ -91,28 +91,23 @@ def train(recipe, folder: Path, flags, data: Path) -> TrainedFixture:
     return TrainedFixture(recipe, data, checkpoint)
 
 
-def write_clicks(
-    folder: Path, cardinalities=CARDINALITIES, hotness=HOTNESS, num_numerical=NUM_NUMERICAL
-) -> Path:
+def write_clicks(folder: Path, num_numerical: int = 3) -> Path:
     """A data set of generated clicks: 1,000 rows to train on, 300 to test."""
-    spec = synthetic_spec(cardinalities, hotness, num_numerical=num_numerical)
+    spec = synthetic_spec(CARDINALITIES, HOTNESS, num_numerical=num_numerical)
     data = folder / "data"
     write_dataset(data, spec, {"train": 1000, "test": TEST_ROWS}, seed=0)
     return data
 
 
-def train_dlrm(folder: Path, *flags, **features) -> TrainedFixture:
-    """DLRM on generated clicks; `features` as `write_clicks` has them."""
-    data = write_clicks(folder, **features)
-    bottom = [] if features.get("num_numerical") == 0 else [BOTTOM]
-    return train(dlrm, folder, [*DLRM, *bottom, *flags], data)
+def train_dlrm(folder: Path) -> TrainedFixture:
+    """DLRM on generated clicks, with numerical features, and a feature of hotness 3."""
+    return train(dlrm, folder, [*DLRM, BOTTOM], write_clicks(folder))
 
 
-def train_dcnv2(folder: Path, *flags, **features) -> TrainedFixture:
-    """DCNv2 on generated clicks; `features` as `write_clicks` has them."""
-    data = write_clicks(folder, **features)
-    bottom = [] if features.get("num_numerical") == 0 else [BOTTOM]
-    return train(dcnv2, folder, [*DCNV2, *bottom, *flags], data)
+def train_dcnv2(folder: Path) -> TrainedFixture:
+    """DCNv2 on generated clicks, with tables of other widths."""
+    flags = [*DCNV2, BOTTOM, "--embedding_dim=4,8,4,16"]
+    return train(dcnv2, folder, flags, write_clicks(folder))
 
 
 def train_din(folder: Path) -> TrainedFixture:
@@ -122,10 +117,10 @@ def train_din(folder: Path) -> TrainedFixture:
     return train(sim, folder, DIN, folder / "data")
 
 
-def train_ncf(folder: Path, *flags) -> TrainedFixture:
+def train_ncf(folder: Path) -> TrainedFixture:
     """NeuMF on 480 interactions, with a candidate list of 13 rows of each of 60 users to test."""
     tastes.write(folder / "data")
-    return train(ncf, folder, [*NCF, *flags], folder / "data")
+    return train(ncf, folder, NCF, folder / "data")
 
 
 def write_shop(folder: Path, rows: int, seed: int, label: bool = True) -> None:
