@@ -18,10 +18,10 @@ from runtime.logs.run_logger import RunLogger
 from tests.runtime.logs.test_compare import write
 
 
-@pytest.fixture
-def page(tmp_path, root):
+@pytest.fixture(scope="module")
+def page(tmp_path_factory, root):
     """The page of two trainings, one of them without a summary, and a measured latency."""
-    runs = tmp_path / "runs"
+    runs = tmp_path_factory.mktemp("page") / "runs"
     flags = {"recipe": "dlrm", "mode": "train", "path": "<a & b>"}
     write(runs / "first", flags, {1: 0.9, 2: 0.8}, {2: 0.7}, {"auc": 0.7, "throughput": 12345.6})
     write(runs / "group/second", flags, {1: 0.9, 2: 0.6}, {1: 0.6, 2: 0.75}, None)
