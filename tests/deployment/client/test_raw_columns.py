@@ -9,7 +9,7 @@ import pytest
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from deployment.client import raw_columns
-from deployment.client.__main__ import main
+from deployment.client.__main__ import _description, main
 from deployment.serving.interface import RawColumn
 
 COLUMNS = (
@@ -117,3 +117,19 @@ def test_columns_of_a_table():
 def test_flags(flags, message, capsys):
     assert main(flags) == 2
     assert message in capsys.readouterr().err
+
+
+def test_description():
+    assert _description(config(), "curl URL").splitlines() == [
+        "shop: python, up to 8 rows",
+        '''  column  city    text            optional  "St. John's"''',
+        "  column  price   number          required  12.5",
+        "  column  count   integer         optional  3",
+        "  column  is_new  true or false   optional  true",
+        '  column  tags    list of texts   optional  ["new"]',
+        "  column  sizes   list of numbers optional  [1.5]",
+        "  output  scores  FP32 [1]",
+        """  curl URL --data '{"city": "St. John'"'"'s", "price": 12.5, "count": 3, """
+        """"is_new": true, "tags": ["new"], "sizes": [1.5]}'""",
+    ]
+    assert "  input   categorical_features  INT64 [4]" in _description(config(()), "")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tritonclient.utils import serialize_byte_tensor
 
+from deployment.client.__main__ import _print_items
 from deployment.client.client import Client, WrongAnswer
 from deployment.client.recommendations import recommendations
 from tests.deployment.client.stand_in_server import StandIn, answer_to, serving
@@ -47,3 +48,17 @@ def test_items(items, names):
 def test_other_model():
     with pytest.raises(WrongAnswer, match="the answer has scores, not items and scores"):
         received(None)
+
+
+def test_refused_request(capsys):
+    """An error is printed without the header of a table."""
+
+    def refused():
+        raise ValueError("refused")
+        yield
+
+    with pytest.raises(ValueError):
+        _print_items(refused())
+    assert capsys.readouterr().out == ""
+    _print_items([])
+    assert capsys.readouterr().out == "row,rank,item,score\n"

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
+from distributed_embeddings.box import Box
 from distributed_embeddings.collectives import CollectiveError, World
 from distributed_embeddings.layers.weights import LocalShard, TableWeight
 from distributed_embeddings.planner import DATA_PARALLEL, Shard
@@ -21,7 +22,7 @@ from runtime.checkpoint.part_writer import Writer
 from runtime.checkpoint.resume import Request, find
 from runtime.checkpoint.saver import Saver
 from runtime.checkpoint.weight import matrix_of
-from runtime.cluster.heartbeat import StragglerBarrier
+from runtime.cluster.heartbeat import Heartbeat, StragglerBarrier
 from tests.runtime.checkpoint.array_weights import save
 
 
@@ -452,3 +453,34 @@ def test_best_checkpoint(tmp_path):
     assert outcome.fault is None and "the link best to it could not be made" in outcome.note
     assert again.newest().step == 7 and not list(tmp_path.glob(".writing-*"))
     again.release()
+
+
+def test_write_of_some_columns(tmp_path):
+    table, whole = table_of(0, CUTS["one"])
+    table.write(0, whole)
+    table.write(2, np.full([3, 2], -1.0, "f"), column=1)
+    whole[2:5, 1:3] = -1
+    np.testing.assert_array_equal(table.local[0].variable, whole)
+    np.testing.assert_array_equal(table.read(Box(1, 3, 1, 3)), whole[1:3, 1:3])
+    with pytest.raises(ValueError, match="is not on rank 0"):
+        table_of(0, CUTS["rows"])[0].read(Box(3, 4, 0, 4))
+
+
+def test_heartbeat_pace():
+    def train(world):
+        now = [0.0]
+        beat = Heartbeat(world, interval_s=2.0, clock=lambda: now[0])
+        result = []
+        for step in range(400):
+            now[0] += 0.1 if step < 200 else 0.01
+            if (facts := beat(lambda step=step: [world.rank == 1 and step >= 250])) is not None:
+                result.append((step, facts[0]))
+        return result
+
+    first, second = run_threads(2, train)
+    assert first == second
+    steps = [step for step, _ in first]
+    gaps = np.diff([step for step in steps if 50 < step < 200])
+    assert (abs(gaps - 20) <= 1).all(), "every two seconds of steps of 0.1 s"
+    assert next(fact for step, fact in first if step >= 250)
+    assert not any(fact for step, fact in first if step < 250)

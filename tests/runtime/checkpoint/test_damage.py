@@ -197,25 +197,6 @@ def test_damage_of_every_file(saved, capsys, kind):
     assert not faults(saved)
 
 
-@pytest.mark.parametrize(
-    "pair",
-    [
-        ("sparse/rows,rows=0-8.npy", "sparse/rows,rows=8-16.npy"),
-        ("sparse/columns,columns=3-5.npy", "sparse/columns,columns=5-7.npy"),
-        ("sparse/rows,rows=0-8.npy", "sparse.row_accumulator/rows,rows=0-8.npy"),
-    ],
-    ids=["runs of rows", "columns", "table and state"],
-)
-def test_swapped_files(saved, pair):
-    first, second = (saved / file for file in pair)
-    between = saved / "between"
-    for source, target in ((first, between), (second, first), (between, second)):
-        source.rename(target)
-    assert sorted(faults(saved)) == sorted(pair)
-    with pytest.raises(DamagedCheckpoint):
-        checkpoint.restore(saved, like(model()))
-
-
 def test_swapped_blocks(saved):
     """Each of the two is valid."""
     file = saved / "sparse/rows,rows=0-8.npy"

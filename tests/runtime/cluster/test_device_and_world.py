@@ -231,3 +231,11 @@ def test_failure_message(monkeypatch, absent, sentence):
         raise ValueError(distributed.failure_message(error))
     assert ignored == ["SIGTERM"], "asking takes seconds"
     assert distributed.failure_message(distributed.RankLost("first report")) == "first report"
+
+
+def test_disagreement(monkeypatch):
+    facts = [{"rows": 5}, {"rows": 4}, {"rows": 5}]
+    answers = iter([["a", "b", "a"], facts])
+    monkeypatch.setattr(World, "gather_objects", lambda *_: next(answers))
+    with pytest.raises(CollectiveError, match="rows is 5 on ranks 0, 2, 4 on rank 1"):
+        World(0, 3).check_agreement(facts[0])

@@ -324,3 +324,31 @@ def test_location_of_a_reader_in_a_thread_of_tensorflow():
     file = "tests/runtime/cluster/test_failure_detector.py"
     assert f" run within tensorflow and in {file}:" in location
     assert " read_rows" in location
+
+
+def test_packages_in_locations():
+    """Packages and Python itself are not ours; a program of the user's is."""
+
+    def frame(file, module="m"):
+        code = SimpleNamespace(co_filename=file, co_name="f")
+        return SimpleNamespace(f_code=code, f_lineno=3, f_globals={"__name__": module})
+
+    def location(*files):
+        return stack_sample._location([frame(file) for file in files])
+
+    assert location("/x/site-packages/horovod/a.py", "/home/u/train.py") == (
+        "/home/u/train.py:3 f within horovod"
+    )
+    assert location("/x/dist-packages/six.py", "<frozen runpy>") == "the package six"
+    assert location("<frozen runpy>") == "the package python"
+    assert location() == "no Python code"
+    for generated in ("<string>", "/tmp/__autograph_generated_file1.py"):
+        assert location(generated, "/home/u/train.py") == "/home/u/train.py:3 f within tensorflow"
+    assert stack_sample._location([frame("<string>", "__main__")]) == "<string>:3 f"
+
+
+def test_messages():
+    assert READS._replace(step=None).describe([3]) == f"in {READS.location}"
+    assert AbsentRanks([], [3], list("abcdefghij")).describe(9) == (
+        "rank 3 ended (a; b; c; d; e; f; g; h; and 2 more)"
+    )

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from runtime.cluster import launcher
 from runtime.logs import rank_logs
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -170,3 +171,12 @@ def test_folder_that_cannot_be_written(tmp_path):
     assert rank_logs.path() is None
     rank_logs.start(None)
     rank_logs.check()
+
+
+def test_rank_of_the_launcher(monkeypatch):
+    for names in (("HOROVOD_SIZE", "HOROVOD_RANK"), ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID")):
+        with monkeypatch.context() as patch:
+            for name, value in zip(names, "53", strict=True):
+                patch.setenv(name, value)
+            assert launcher.rank() == 3
+    assert launcher.rank() == 0
