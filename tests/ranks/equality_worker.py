@@ -85,9 +85,9 @@ COMPILED = [Scenario("all_kinds", inputs, "adagrad", compiled=True) for inputs i
 COMPILED.append(Scenario("column_slices", "model_parallel", "sgd", compiled=True))
 
 
-def scenarios(turn: int | None) -> list[Scenario]:
+def scenarios(turn: int) -> list[Scenario]:
     """Each placement with each kind of input, and with one optimizer: which one, depends on the
-    turn, so that len(OPTIMIZERS) turns have all; and two of COMPILED. None: with all."""
+    turn, so that len(OPTIMIZERS) turns have all; and two of COMPILED."""
     pairs = [
         (placement, inputs)
         for placement, inputs in itertools.product(PLACEMENTS, INPUTS)
@@ -97,14 +97,8 @@ def scenarios(turn: int | None) -> list[Scenario]:
         )
     ]
     names = list(OPTIMIZERS)
-    scenarios = []
-    for i, pair in enumerate(pairs):
-        for name in names if turn is None else [names[(i + turn) % len(names)]]:
-            scenarios.append(Scenario(*pair, name))
-    if turn is None:
-        scenarios += COMPILED
-    else:
-        scenarios += [COMPILED[(turn + more) % len(COMPILED)] for more in (0, 1)]
+    scenarios = [Scenario(*pair, names[(i + turn) % len(names)]) for i, pair in enumerate(pairs)]
+    scenarios += [COMPILED[(turn + more) % len(COMPILED)] for more in (0, 1)]
     for dtype in ("mixed_bfloat16", "mixed_float16"):
         scenarios.append(Scenario("all_kinds", "ragged", "sgd", dtype=dtype))
     for dtype in ("bfloat16", "float16"):

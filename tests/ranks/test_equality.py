@@ -55,16 +55,3 @@ def test_ranks(one_rank, run_ranks, quick_python, launcher, num_ranks):
         wrong = {name: what for name, what in report.items() if what}
         assert wrong == {}, f"rank {rank}"
         assert len(report) > 40
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("num_ranks", [2, 3, 4])
-def test_every_optimizer(one_rank, run_ranks, num_ranks):
-    run = run_ranks(
-        num_ranks,
-        "tests.ranks.equality_worker",
-        *("--reference", one_rank / "reference.npz"),
-        timeout=1500,
-    )
-    for report in run.results:
-        assert {name: what for name, what in report.items() if what} == {}
