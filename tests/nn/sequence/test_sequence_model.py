@@ -85,6 +85,7 @@ def test_numeric_gradients(kind):
     check_gradients(lambda: sequence_loss(model, batch)[0], variables)
 
 
+@pytest.mark.quick("sim", "dien", "din unit")
 @each_kind
 def test_padding(kind):
     """Neither the content of row 0 nor the length of the padding changes losses and gradients."""
@@ -204,6 +205,7 @@ def test_dropout():
     assert float(sequence_loss(other, batch)[0]) != losses[0]
 
 
+@pytest.mark.quick("sim", "din unit")
 @each_kind
 def test_checkpoint_content(kind):
     """Every trained weight is saved under a unique name; the seed determines its values."""
@@ -261,6 +263,7 @@ def test_stable_names(variant):
     assert of_dense == COMMON_NAMES | OWN_NAMES[variant]
 
 
+@pytest.mark.quick("columns-sim", "rows and copies-*")
 @pytest.mark.parametrize("kind", ["sim", "din unit"])
 @pytest.mark.parametrize(
     "placement",

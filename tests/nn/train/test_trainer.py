@@ -93,6 +93,7 @@ def random_rows(n=64):
     return (numerical, ids), (numerical[:, :1] > 0).astype("f")
 
 
+@pytest.mark.quick("*-dot_tensorflow", "mixed_bfloat16-*")
 @pytest.mark.parametrize("interaction", ["dot_tensorflow", "cross"])
 @pytest.mark.parametrize(
     ("dtype", "scale"), [("float32", 1.0), ("mixed_bfloat16", 1.0), ("mixed_float16", 1024.0)]
