@@ -52,6 +52,7 @@ def prepared(folder, *flags):
 def test_years(tmp_path, year, capsys):
     """Ratings, and two categories; raw rows have the columns of the year."""
     raw = raw_folder(tmp_path / "raw", year)
+    (raw / "reviews_C.json").touch()  # has no year
     output = prepared(tmp_path, "--input", raw, "--min_events", 3, "--min_rating", "2.5")
     assert "left out 4 events below --min_rating 2.5" in capsys.readouterr().err
     spec = FeatureSpec.from_yaml(output / "feature_spec.yaml")

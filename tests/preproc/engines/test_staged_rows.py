@@ -140,6 +140,17 @@ def test_repeated_task(tmp_path, folder, token):
         next(task([batch(str(path), 0, [b"a", b"1"])]))
 
 
+def test_whole_files(tmp_path, folder, token):
+    content = pa.compress(b"a\n1\n2\n", codec="zstd", asbytes=True)
+    path = write(tmp_path, "t.csv.zst", content)
+    task = csv_task(path, folder, token)
+    splits = splits_of(task.whole_files([0], [record_batch("id long", [0])]))
+    assert rows_of(folder, splits) == [("1",), ("2",)]
+    path.write_bytes(content[:-4])
+    with pytest.raises(ValueError, match="t.csv.zst: the compressed file is cut"):
+        next(task.whole_files([0], [record_batch("id long", [0])]))
+
+
 def test_parquet_rows(folder, token):
     task = StageRows(("hdfs://name/a b", "hdfs://name/c"), folder, token)
     columns = [["hdfs://name:1/a%20b", "hdfs://name:1/c"], [0, 0], [[1], []]]
