@@ -7,7 +7,7 @@ from typing import Any
 from config.family import Definition, Family
 from config.sections.original import DOT_INTERACTIONS
 from config.sections.run import MLPERF
-from dataloading.spec.feature_spec import TEST, VALIDATION
+from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, TEST, VALIDATION
 from dataloading.spec.locate import CLICKS
 from recipes.baseline.after_training import check_packages
 from recipes.ranking import preset
@@ -85,6 +85,7 @@ RANKING = Family(
     preset_facts=lambda config, spec: {
         "held_out": held_out(config, spec),
         "has_bins": has_bins(spec),
+        "largest_table": max(spec.cardinalities(CATEGORICAL_CHANNEL), default=0),
     },
     check_baseline=check_packages,
     baseline="recipes.baseline.comparison",

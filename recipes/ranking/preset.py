@@ -19,9 +19,10 @@ TERABYTE_FROM = 8_000 * 65_536
 # Samples below which trainings that stop early have a constant rate, their most epochs, and epochs
 # in a row without a lower log loss after which they stop.
 _STOPPED_BELOW, _STOPPED_EPOCHS, _STOPPED_PATIENCE = 100_000, 60, 8
-# Samples up to which dense weights of DCNv2 decay like its tables. With more, an epoch has more
-# steps, and they decay by the same share per epoch.
+# Samples up to which all weights have the whole decay. With more, an epoch has more steps, and they
+# decay by the same share per epoch: those of DCNv2 but its tables, or all weights without rare ids.
 _FULL_DECAY = 4_000
+_ROWS_PER_ID = 100  # on average; with fewer, a feature has rare ids
 
 _MLPERF = Path(__file__).resolve().parents[1] / "presets/mlperf.flags"
 
@@ -45,10 +46,11 @@ def _describe_small() -> dict[str, str]:
         "warmup_steps": f"0 {few}; else 5 % of the steps",
         "decay_start_step": f"0 {few}; else the end of the warm-up",
         "decay_steps": f"0, a constant rate, {few}; else until the end of the training",
-        "weight_decay": f"2 below 30,000 samples; 1 from there on {few}; with --interaction cross "
-        f"{few} at most {2 * _FULL_DECAY:,} / samples, from 30,000 on {4 * _FULL_DECAY:,} / "
-        "samples",
-        "embedding_weight_decay": f"with --interaction cross {few} 2 below 30,000 samples, else 1",
+        "weight_decay": f"2 below 30,000 samples; 1 from there on {few}; {few}, with --interaction "
+        f"cross or {_ROWS_PER_ID} samples per id of each feature, at most {2 * _FULL_DECAY:,} / "
+        f"samples, from 30,000 on {4 * _FULL_DECAY:,} / samples",
+        "embedding_weight_decay": f"with --interaction cross and a feature of fewer than "
+        f"{_ROWS_PER_ID} samples per id, {few}: 2 below 30,000 samples, else 1",
         "dropout_rate": f"0.2 {few}",
         "epsilon": f"0.0001 {few}, with --optimizer adam",
         "numerical_embedding": "bins where the data set's encoder has them, unless --variant "
@@ -70,12 +72,16 @@ def choose_small(
     num_samples: int,
     held_out: Callable[[int], int] | None = None,
     has_bins: bool = False,
+    largest_table: float = math.inf,
 ) -> None:
     """Sets the flags of DLRM and DCNv2: Adam, small layers, first-order terms.
 
     With few samples and early stopping, the rate is constant and weights decay: the best number of
     epochs differs between data sets. Otherwise there are about sqrt(samples) steps per epoch, and
     the rate decays until the end of a number of epochs that suits most data sets.
+
+    Args:
+        largest_table: ids of the feature that has most.
     """
     metric = "log_loss"
     if values["training_loss"] != metric:  # a loss of groups
@@ -96,7 +102,8 @@ def choose_small(
         values.set(embedding_learning_rate=share * tables.default_rate)
     has_default_rate = num_samples < FEW_SAMPLES and "learning_rate" not in values.pinned
     if uses_adam and (stops or has_default_rate):
-        _choose_decay(values, num_samples, share, stops)
+        has_rare_ids = num_samples < _ROWS_PER_ID * largest_table
+        _choose_decay(values, num_samples, share, stops, has_rare_ids)
     if stops:
         patience = _STOPPED_PATIENCE * values["evals_per_epoch"]
         values.set(early_stopping=patience, epochs=_STOPPED_EPOCHS, dropout_rate=0.2)
@@ -117,8 +124,10 @@ def choose_small(
     _choose_sizes(num_samples, values)
 
 
-def _choose_decay(values: Selection, num_samples: int, share: float, stops: bool) -> None:
-    """Sets the decay of weights, against overfitting; of DCNv2 that of the tables, too.
+def _choose_decay(
+    values: Selection, num_samples: int, share: float, stops: bool, has_rare_ids: bool
+) -> None:
+    """Sets the decay of weights, against overfitting.
 
     Args:
         share: factor on the rate of the optimizer.
@@ -128,8 +137,10 @@ def _choose_decay(values: Selection, num_samples: int, share: float, stops: bool
     rate = max(values["learning_rate"], values["embedding_learning_rate"] or 0)
     if decay * rate >= 1:
         return
-    if stops and values["interaction"] == "cross" and "weight_decay" not in values.pinned:
-        values.set(embedding_weight_decay=decay)  # rare ids need all of it
+    is_cross = values["interaction"] == "cross"
+    if stops and (is_cross or not has_rare_ids) and "weight_decay" not in values.pinned:
+        if has_rare_ids:
+            values.set(embedding_weight_decay=decay)  # they need all of it
         # An epoch decays weights by samples * share * decay, up to a constant factor.
         decay = min(decay, round(2 * _FULL_DECAY / (num_samples * share), 2))
     values.set(weight_decay=decay)

@@ -1,6 +1,7 @@
 """`--preset`: values of flags by the number of training samples."""
 
 import dataclasses
+import math
 import re
 
 import pytest
@@ -39,12 +40,11 @@ def applied(recipe, num_samples, *flags):
     return presets.apply(config, lambda: num_samples, config.explicit)
 
 
-def stopped(recipe, num_samples, *flags):
+def stopped(recipe, num_samples, *flags, **facts):
     """With a validation split."""
     config = parsed(recipe, *flags)
-    return presets.apply(
-        config, lambda: num_samples, config.explicit, held_out=lambda number: 0, has_bins=True
-    )
+    facts |= {"held_out": lambda number: 0, "has_bins": True}
+    return presets.apply(config, lambda: num_samples, config.explicit, **facts)
 
 
 def values(config, names):
@@ -206,20 +206,26 @@ def test_few_samples_with_early_stopping():
         assert values(config, "wide embedding_optimizer") == (True, "auto")
 
 
-def test_decay_of_cross_networks():
-    """Dense weights decay by the same share per epoch from 4,000 samples on; tables do not."""
+def test_decay_by_samples_and_rare_ids():
+    """Weights decay by the same share per epoch from 4,000 samples on: those of DCNv2 without its
+    tables, and all without a feature of fewer than 100 samples per id."""
 
-    def decays(recipe, num_samples, *flags):
-        optimizer = stopped(recipe, num_samples, *flags).optimizer
+    def decays(recipe, num_samples, *flags, ids=math.inf):
+        optimizer = stopped(recipe, num_samples, *flags, largest_table=ids).optimizer
         return optimizer.weight_decay, optimizer.embedding_weight_decay
 
-    assert decays("dlrm", 16_000) == (2, None)
+    assert decays("dlrm", 16_000) == decays("dlrm", 16_000, ids=161) == (2, None)
     assert decays("dcnv2", 1_000) == decays("dcnv2", 4_000) == (2, 2)
-    assert decays("dcnv2", 16_000) == (0.5, 2)
+    assert decays("dcnv2", 16_000) == decays("dcnv2", 16_000, ids=161) == (0.5, 2)
     assert decays("dcnv2", 40_000) == (0.4, 1)  # the rate is half
     assert decays("dcnv2", 16_000, "--weight_decay=1") == (1, None)
     assert decays("dcnv2", 16_000, "--embedding_weight_decay=1") == (0.5, 1)
     assert decays("dcnv2", 16_000, "--nokeep_best") == (2, None)
+    for recipe in ("dlrm", "dcnv2"):
+        assert decays(recipe, 4_000, ids=0) == (2, None)
+        assert decays(recipe, 16_000, ids=160) == (0.5, None)
+        assert decays(recipe, 40_000, ids=0) == (0.4, None)
+        assert decays(recipe, 16_000, "--nokeep_best", ids=0) == (2, None)
 
 
 def test_first_order_terms():
