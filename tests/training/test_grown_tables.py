@@ -123,7 +123,7 @@ def test_ids_of_other_values(tmp_path, capsys):
     flags = (f"--dataset_path={days[0]}", *TINY, *ADAGRAD, f"--save_checkpoint_path={tmp_path}/m")
     assert in_process(tmp_path / "run", *flags)[0] == 0
     capsys.readouterr()
-    for data, is_refused in ((days[0], False), (days[1], False), (days[2], True)):
+    for data, is_refused in ((days[1], False), (days[2], True)):
         flags = (f"--dataset_path={data}", f"--restore_checkpoint_path={tmp_path}/m")
         flags += ("--mode=eval", "--eval_mapping=validation")
         code, _ = in_process(tmp_path / "run", *flags)
@@ -147,7 +147,7 @@ def test_numbers_of_other_scales(tmp_path, capsys):
     assert in_process(tmp_path / "run", f"--dataset_path={own}", *TINY, saved)[0] == 0
     other = encode(tmp_path, "other", prices(10), *flags)
     alike = encode(tmp_path, "alike", prices(10), f"--vocabulary={own}", "--split=0.6,0.4,0")
-    for data, is_noted in ((own, False), (other, True), (alike, False)):
+    for data, is_noted in ((other, True), (alike, False)):
         capsys.readouterr()
         flags = ("--mode=eval", "--eval_mapping=validation")
         restore = f"--restore_checkpoint_path={tmp_path / 'm'}"

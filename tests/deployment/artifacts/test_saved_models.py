@@ -1,6 +1,7 @@
 """SavedModels: scores without the toolkit, stored rows by hand, and errors of bad ids."""
 
 import dataclasses
+import functools
 import os
 
 import numpy as np
@@ -47,9 +48,14 @@ def dlrm(tmp_path_factory):
     return model, trained, interface_of(trained), DenseModel(trained)
 
 
+@functools.cache
+def loaded(folder):
+    return tf.saved_model.load(str(folder))
+
+
 def run(folder, **arrays):
     """The answer of a SavedModel's only signature."""
-    signature = tf.saved_model.load(str(folder)).signatures["serving_default"]
+    signature = loaded(folder).signatures["serving_default"]
     (answer,) = signature(**{n: tf.constant(a) for n, a in arrays.items()}).values()
     return answer.numpy()
 

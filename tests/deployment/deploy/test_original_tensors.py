@@ -46,14 +46,17 @@ def assert_scores(logits, expected):
 
 
 def test_local_backend(trained_dlrm, rows, tmp_path):
-    assert trained_dlrm.deploy(tmp_path, "--tensors=nvidia") == 0
+    names = ["--sparse-model-name=a", "--dense-model-name=b", "--model-version=12"]
+    assert trained_dlrm.deploy(tmp_path, "--tensors=nvidia", *names) == 0
+    assert sorted(os.listdir(tmp_path)) == ["a", "b", "dlrm"] and (tmp_path / "dlrm/12").is_dir()
     config = read_config(tmp_path / "dlrm/config.pbtxt")
+    assert steps(config) == ["a", "b"]
     assert tensors(config.input) == [
         ("numerical_features", FP32, [3]),
         ("categorical_features", INT32, [6]),
     ]
     assert tensors(config.output) == [("DENSE_OUTPUT", FP32, [1])]
-    sparse, dense, _ = (tmp_path / name / "1" for name in models_of(tmp_path / "dlrm"))
+    sparse, dense = (tmp_path / name / "1" for name in "ab")
     assert interfaces.read(dense).output == "DENSE_OUTPUT"
     scorer = RequestScorer(sparse, 1, dense)
     arrays, expected = rows
@@ -96,14 +99,6 @@ def test_half_precision_saved_model(trained_dlrm, tmp_path, capsys):
     deploy(trained_dlrm, tmp_path, *flags, "--overwrite")
     assert os.readlink(tmp_path / "sparse") == "dlrm/1/sparse"
     assert (tmp_path / "sparse/config.pbtxt").exists()
-
-
-def test_names_and_versions(trained_dlrm, tmp_path):
-    names = ["--sparse-model-name=a", "--dense-model-name=b"]
-    assert trained_dlrm.deploy(tmp_path, *names, "--model-version=12") == 0
-    assert sorted(os.listdir(tmp_path)) == ["a", "b", "dlrm"]
-    assert (tmp_path / "dlrm/12").is_dir()
-    assert steps(read_config(tmp_path / "dlrm/config.pbtxt")) == ["a", "b"]
 
 
 def test_loading_by_a_server(trained_dlrm, tmp_path, capsys):

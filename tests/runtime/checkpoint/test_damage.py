@@ -133,10 +133,12 @@ def test_every_byte_of_every_file(saved, stride):
     assert not faults(saved)
 
 
-def test_every_byte_of_the_index(saved):
-    """Each of its bits flipped in turn, its first line too."""
+@pytest.mark.parametrize("bits", [1, pytest.param(8, marks=pytest.mark.long)])
+def test_every_byte_of_the_index(saved, bits):
+    """Bits of each byte flipped in turn, of its first line too."""
     unnoticed, unnamed, not_damaged = [], [], []
-    for place, bit in itertools.product(range((saved / INDEX).stat().st_size), range(8)):
+    for place, number in itertools.product(range((saved / INDEX).stat().st_size), range(bits)):
+        bit = (place + number) % 8
         with flipped(saved / INDEX, place, bit):
             try:
                 read_index(saved)
@@ -183,14 +185,15 @@ DAMAGE = {
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_damage_of_every_file(saved, capsys, kind):
     other = saved.parent / "00001-step-1"
-    for file in files_of(saved):
+    for number, file in enumerate(files_of(saved)):
         whole = (saved / file).read_bytes()
         DAMAGE[kind](saved / file, other / file)
         check_refused(saved, file)
-        check_said(saved, file, capsys)
-        assert main(["export", str(saved), "--output", str(saved.parent / "out")]) == 1
-        printed = capsys.readouterr().err
-        assert str(saved / file) in printed and str(other) in printed
+        if number % 5 == 0:  # the command has the same words
+            check_said(saved, file, capsys)
+            assert main(["export", str(saved), "--output", str(saved.parent / "out")]) == 1
+            printed = capsys.readouterr().err
+            assert str(saved / file) in printed and str(other) in printed
         if (saved / file).is_dir():
             (saved / file).rmdir()
         (saved / file).write_bytes(whole)

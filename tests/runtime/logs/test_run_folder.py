@@ -24,22 +24,9 @@ def run(tmp_path):
     return lambda *flags: dlrm.main(["x", *FLAGS, f"--run_dir={tmp_path / 'run'}", *flags])
 
 
-def test_evaluation_in_the_folder_of_its_training(run, tmp_path):
-    """The files of both are kept, and both are in the page of runs."""
-    model, folder = tmp_path / "model", tmp_path / "run"
-    assert run(f"--save_checkpoint_path={model}") == 0
-    log, flags = ((folder / name).read_text() for name in ("log.json", "flags"))
-    assert run("--mode=eval", f"--restore_checkpoint_path={model}") == 0
-    assert [(folder / name).read_text() for name in ("log-1.json", "flags-1")] == [log, flags]
-    assert read_run(folder).parameters["mode"] == "eval"
-    assert main(["dashboard", str(tmp_path)]) == 0
-    page = (tmp_path / "dashboard.html").read_text()
-    assert page.count('<td><a href="#run') == 2
-    assert page.count("<details open") == 2 and "<summary>run/log-1.json" in page
-
-
 def test_evaluation_of_a_training(tmp_path, monkeypatch):
-    """Without --run_dir it is in the folder of the training, if that is still there."""
+    """It is in the folder of the training, if that is still there. With --run_dir it is next to
+    the files of the training, which are kept, and both are in the page of runs."""
     monkeypatch.chdir(tmp_path)
     assert dlrm.main(["x", *FLAGS, "--save_checkpoint_path=model"]) == 0
     evaluate = ["x", *FLAGS, "--mode=eval", "--restore_checkpoint_path=model"]
@@ -49,6 +36,16 @@ def test_evaluation_of_a_training(tmp_path, monkeypatch):
     (tmp_path / "runs").rename(tmp_path / "moved")
     assert dlrm.main(evaluate) == 0
     assert (tmp_path / "runs/dlrm-generated-1/log.json").exists()
+    folder = tmp_path / "moved/dlrm-generated-1"
+    log, flags = ((folder / name).read_text() for name in ("log.json", "flags"))
+    assert dlrm.main([*evaluate, f"--run_dir={folder}"]) == 0
+    assert [(folder / name).read_text() for name in ("log-1.json", "flags-1")] == [log, flags]
+    assert read_run(folder).parameters["mode"] == "eval"
+    assert main(["dashboard", "moved"]) == 0
+    page = Path("moved/dashboard.html").read_text()
+    assert page.count('<td><a href="#dlrm') == 2, "eval-test is in the row of its training"
+    assert page.count("<details open") == 3
+    assert "<summary>dlrm-generated-1/log-1.json" in page
 
 
 def test_folder_in_use(run, tmp_path, capsys):
