@@ -11,6 +11,7 @@ import dlrm
 import ncf
 import sim
 from tests.deployment import trained
+from tests.deployment.serving.made_models import write_clicks
 
 # Disables telemetry as deployment/serving does, because a test may import these libraries first:
 # they would write to the home folder of the user and send reports to their vendors.
@@ -43,3 +44,9 @@ trained_ncf = once(ncf, trained.train_ncf)
 trained_of_texts = once(dlrm, trained.train_dlrm_of_texts)
 ncf_of_ratings = once(ncf, trained.train_ncf_of_ratings)
 sim_of_events = once(sim, trained.train_sim_of_events)
+
+
+@pytest.fixture(scope="session")
+def clicks(tmp_path_factory):
+    """The version folder of the model `clicks`, made by hand."""
+    return write_clicks(tmp_path_factory.mktemp("repository") / "clicks/1")

@@ -19,12 +19,7 @@ from deployment.predict.__main__ import main
 from deployment.serving.scorer import RequestScorer
 from preproc.encoding.encoder import Encoder
 from preproc.transcode import __main__ as transcode
-from tests.deployment.serving.made_models import (
-    CATEGORICAL,
-    NUMERICAL,
-    expected_scores,
-    write_clicks,
-)
+from tests.deployment.serving.made_models import expected_scores, request
 
 HEADER = "city,price,words,tags,age,label"
 # The rows of `made_models.request(3)`, columns in another order, and one without a feature.
@@ -37,15 +32,7 @@ TABLE = {
     "age": [2.0, -3.0, 0.5],
     "label": [1, 0, 1],
 }
-ARRAYS = {
-    NUMERICAL: np.float32([[1.5, 2], [0, -3], [-1, 0.5]]),
-    CATEGORICAL: np.int32([[0, 1, 1, 5, -1, -1], [3, 4, 0, 0, 1, 2], [2, 2, 3, -1, -1, -1]]),
-}
-
-
-@pytest.fixture(scope="module")
-def clicks(tmp_path_factory):
-    return write_clicks(tmp_path_factory.mktemp("repository") / "clicks/1")
+ARRAYS = request(3)
 
 
 def csv_file(folder, *lines, header=HEADER, name="rows.csv"):

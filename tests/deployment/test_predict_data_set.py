@@ -11,11 +11,6 @@ from tests.deployment.serving.made_models import CATEGORICAL, NUMERICAL, request
 ARRAYS = request(3)
 
 
-@pytest.fixture(scope="module")
-def clicks(tmp_path_factory):
-    return write_clicks(tmp_path_factory.mktemp("repository") / "clicks/1")
-
-
 def data_set(folder, **changes):
     """Writes six rows, `STORED`, as split binaries of every kind, the words in three files.
 

@@ -169,7 +169,6 @@ def test_diverged_training(tmp_path, monkeypatch):
     encoded("--split=0.8,0.1,0.1")(tmp_path)
     status, errors = run((*TRAIN, "--optimizer=sgd", "--learning_rate=1e30", "--batch_size=8"))
     assert status == 3 and "Try a smaller --learning_rate" in errors
-    assert run((*TRAIN, "--optimizer=sgd", "--learning_rate=0.1", "--batch_size=8"))[0] == 0
 
 
 @contextlib.contextmanager

@@ -25,11 +25,6 @@ from tests.deployment.serving.made_models import (
 )
 
 
-@pytest.fixture(scope="module")
-def clicks(tmp_path_factory):
-    return write_clicks(tmp_path_factory.mktemp("clicks") / "1")
-
-
 def test_scores_by_hand(clicks):
     scorer = RequestScorer(clicks, 1)
     for rows in (1, 8, 3):
