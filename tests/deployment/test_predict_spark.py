@@ -135,21 +135,6 @@ def test_truncated_lists_of_parts(tmp_path):
 
 @pytest.mark.long
 @needs_spark
-def test_scores_on_spark(tmp_path):
-    model, source = write_clicks(tmp_path / "model"), parts(tmp_path / "rows", 3, 500)
-    output = tmp_path / "out.parquet"
-    flags = ["--keep", "user,name", *QUICK]
-    result = run(model, source, output, *flags)
-    assert result.returncode == 0, result.stderr
-    assert "500 rows scored" in result.stdout
-    check_parts(output, 500, local_scores(model, source, tmp_path))
-    result = run(model, source, output, *flags)
-    assert result.returncode == 2
-    assert f"{output} exists and is not an empty folder" in result.stderr
-
-
-@pytest.mark.long
-@needs_spark
 def test_bad_rows_on_spark(tmp_path):
     """A value, and a line of CSV that lacks a field; nothing is left."""
     model, source = write_clicks(tmp_path / "model"), tmp_path / "rows.csv"
