@@ -260,9 +260,8 @@ def test_bad_rows(tmp_path, text, num_good, message):
 def test_bad_files(tmp_path, text, message):
     log = tmp_path / "log.csv"
     log.write_bytes(text if isinstance(text, bytes) else text.encode())
-    for mode in ("fail", "skip"):
-        with pytest.raises(ValueError, match=message):
-            staged(tmp_path, "--interactions", log, "--on_bad_line", mode)
+    with pytest.raises(ValueError, match=message):
+        staged(tmp_path, "--interactions", log, "--on_bad_line", "skip")
 
 
 def test_times_of_two_kinds_in_two_files(tmp_path):

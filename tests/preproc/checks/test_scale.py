@@ -70,7 +70,8 @@ def test_long_tails_and_constant_columns(tmp_path, capsys):
     assert "rate" in spec_of(out).channel("numerical")
     assert Encoder.load(out / "encoder")["price"].transformation == "standardize"
     # Features that the flag does not name keep the default.
-    assert run(path, "--label=y", "--transform=age=log", "--overwrite", output=out) == 0
+    flags = ("--transform=age=log", "--drop=views,country,rate,flag", "--overwrite")
+    assert run(path, "--label=y", *flags, output=out) == 0
     transformations = [Encoder.load(out / "encoder")[n].transformation for n in ("age", "price")]
     assert transformations == ["log", "quantile"]
 
@@ -79,7 +80,7 @@ def test_requested_scales(tmp_path, capsys):
     """The remedies that are printed take the warnings away."""
     path = write(tmp_path / "a.csv")
     for how, remedy in (("standardize", "standardize,price=auto"), ("none", "auto")):
-        flags = ["--label=y", "--drop=views", "--strict", "--categorical=country"]
+        flags = ["--label=y", "--drop=views,age,rate,flag", "--strict", "--categorical=country"]
         assert run(path, *flags, f"--transform={how}", output=tmp_path / how) == 2
         error = capsys.readouterr().err
         assert "'price'" in error and f"use --transform {remedy}\n" in error

@@ -43,20 +43,19 @@ FAULTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def table(tmp_path_factory):
-    path = tmp_path_factory.mktemp("telling") / "a.csv"
-    columns = HONEST | {name: values for name, (values, _) in FAULTS.items()}
+FLAGS = ("--label=click", "--split=0.8,0.1,0.1", "--strict")
+
+
+def write(path, columns):
     with open(path, "w", newline="") as file:
         csv.writer(file).writerows([[*columns], *zip(*columns.values(), strict=True)])
     return path
 
 
-FLAGS = ("--label=click", "--split=0.8,0.1,0.1", "--strict")
-
-
-def test_columns_that_are_left_out(table, tmp_path):
-    assert run(table, *FLAGS, output=tmp_path / "out") == 0
+def test_columns_that_are_left_out(tmp_path):
+    columns = HONEST | {name: values for name, (values, _) in FAULTS.items()}
+    path = write(tmp_path / "a.csv", columns)
+    assert run(path, *FLAGS, output=tmp_path / "out") == 0
     checks = {
         finding.columns[0]: finding.check
         for finding in read_findings(tmp_path / "out")
@@ -67,12 +66,15 @@ def test_columns_that_are_left_out(table, tmp_path):
     assert used == set(HONEST)
 
 
-def test_kept_columns(table, tmp_path):
+def test_kept_columns(tmp_path):
     """The remedy of the notes: --keep, or naming the channel."""
+    names = ("order", "hash", "state", "refund", "saved")
+    columns = {"click": LABEL} | {name: FAULTS[name][0] for name in names}
     kept = ("--keep=order,hash,state", "--numerical=refund", "--categorical=saved")
-    assert run(table, *FLAGS, *kept, output=tmp_path / "out") == 0
+    path = write(tmp_path / "a.csv", columns)
+    assert run(path, *FLAGS, *kept, output=tmp_path / "out") == 0
     used = set(FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml").feature_spec)
-    assert used == {*HONEST, "order", "hash", "state", "refund", "saved"}
+    assert used == set(columns)
 
 
 def test_listed_columns_are_warned_of(tmp_path, capsys):

@@ -169,6 +169,7 @@ def test_literal_values(tmp_path):
 
 
 @needs_kaggle
+@pytest.mark.long
 def test_kaggle_rows(tmp_path):
     source = KAGGLE / "train_10000.txt"
     options = {"holdout_fraction": 0.2, "bin_numericals": True}
