@@ -2,6 +2,7 @@
 
 import pytest
 
+from preproc.amazon_books.__main__ import main
 from preproc.histories import engines
 from runtime.cli import USER_ERROR
 from runtime.files.outputs import MARKER
@@ -9,14 +10,6 @@ from tests.preproc.amazon_books.amazon_reference import parse
 
 AMAZON = ["--output_path", "out", "--amazon_dataset_path", "raw"]
 CSV = ["--output_path", "out", "--input_format", "csv", "--interactions", "log.csv"]
-
-
-@pytest.fixture
-def log(tmp_path):
-    path = tmp_path / "log.csv"
-    rows = [f"{user},{item},{item}\n" for user in range(30) for item in range(user, user + 40)]
-    path.write_text("user_id,item_id,time\n" + "".join(rows))
-    return path
 
 
 @pytest.mark.parametrize(
@@ -57,17 +50,18 @@ def test_default_engine(monkeypatch, tmp_path):
         assert parse(AMAZON).engine == expected
 
 
-def test_complete_run(log, tmp_path, run_script):
-    output = tmp_path / "a folder" / "out"
-    command = ["-m", "preproc.amazon_books", "--input_format", "csv"]
-    command += ["--interactions", str(log), "--output_path", str(output), "--engine", "duckdb"]
-    done = run_script(*command)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{output}: train 1,140 rows, test 30 rows\n"
-    assert done.stderr.startswith("staged 1,200 events; left out 0 ")
+def test_complete_run(tmp_path, capsys):
+    log, output = tmp_path / "log.csv", tmp_path / "a folder" / "out"
+    rows = [f"{user},{item},{item}\n" for user in range(30) for item in range(user, user + 40)]
+    log.write_text("user_id,item_id,time\n" + "".join(rows))
+    command = ["--input_format=csv", f"--interactions={log}", f"--output_path={output}"]
+    assert main(command) == 0
+    printed = capsys.readouterr()
+    assert printed.out == f"{output}: train 1,140 rows, test 30 rows\n"
+    assert printed.err.startswith("staged 1,200 events; left out 0 ")
     names = [MARKER, "checks.json", "encoder", "events", "feature_spec.yaml", "test", "train"]
     assert sorted(path.name for path in output.iterdir()) == names
     assert [path.name for path in output.parent.iterdir()] == ["out"]
-    again = run_script(*command)
-    assert again.returncode == USER_ERROR == 2
-    assert again.stderr.startswith(f"error: {output} exists") and again.stderr.count("\n") == 1
+    assert main(command) == USER_ERROR == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {output} exists") and error.count("\n") == 1

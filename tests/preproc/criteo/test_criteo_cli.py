@@ -1,4 +1,4 @@
-"""Command lines of the tools, in processes of their own."""
+"""Command lines of the tools."""
 
 import gzip
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from preproc.criteo import generate_logs
+from preproc.criteo.__main__ import main
 from runtime.cli import USER_ERROR
 from tests.preproc.criteo import criteo_reference as reference
 
@@ -18,16 +19,15 @@ def raw(tmp_path_factory):
     return folder
 
 
-def test_generated_logs_end_to_end(raw, tmp_path, run_script):
-    output = tmp_path / "prepared"
-    flags = ["--input", raw, "--output", output, "--frequency_threshold", "3", "--days", "0-2"]
-    result = run_script("-m", "preproc.criteo", *flags)
-    assert result.returncode == 0, result.stderr
+def test_generated_logs_end_to_end(raw, tmp_path, capsys):
+    flags = f"--output={tmp_path / 'out'} --frequency_threshold=3 --days=0-2".split()
+    assert main([f"--input={raw}", *flags]) == 0
     files = [raw / f"day_{day}.gz" for day in range(3)]
-    assert reference.files_of(output) == reference.prepare(files, 3)
-    assert result.stderr.startswith("[1/56] parse day_0: 1,000 rows, 0 malformed lines, ")
+    assert reference.files_of(tmp_path / "out") == reference.prepare(files, 3)
+    printed = capsys.readouterr()
+    assert printed.err.startswith("[1/56] parse day_0: 1,000 rows, 0 malformed lines, ")
     for part in ("train: 2,000 rows", "test: 500 rows", "cardinalities: ", "left out: 0"):
-        assert part in result.stdout
+        assert part in printed.out
 
 
 @pytest.mark.parametrize("flag", ["--days", "--rows_per_day", "--seed"])
