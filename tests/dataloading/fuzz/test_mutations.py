@@ -93,54 +93,42 @@ ODD_FIELDS = st.sampled_from([
 ])  # fmt: skip
 
 
-@st.composite
-def mutated_text_files(draw):
-    """Raw files in which one or two fields, lines or bytes are others."""
-    files = dict(RAW_FILES)
-    for _ in range(draw(st.integers(1, 2))):
-        name = draw(st.sampled_from(sorted(files)))
-        lines = files[name].split(b"\n")
-        at = draw(st.integers(0, len(lines) - 1))
-        kind = draw(st.sampled_from(["field", "field", "field", "drop", "double", "cut", "byte"]))
-        if kind == "field":
-            separator = b"\t" if name == "c.tsv" else b","
-            fields = lines[at].split(separator)
-            fields[draw(st.integers(0, len(fields) - 1))] = draw(ODD_FIELDS)
-            lines[at] = separator.join(fields)
-        elif kind == "drop":
-            del lines[at]
-        elif kind == "double":
-            lines.insert(at, lines[at])
-        data = b"\n".join(lines)
-        if kind == "cut":
-            data = data[: draw(st.integers(0, len(data)))]
-        elif kind == "byte" and data:
-            at = draw(st.integers(0, len(data) - 1))
-            data = data[:at] + bytes([draw(st.integers(0, 255))]) + data[at + 1 :]
-        files[name] = data
-    return files
+# Kinds of mutations of texts and of binaries.
+TEXT = ("field", "field", "field", "drop", "double", "cut", "byte")
+BINARY = ("byte", "byte", "byte", "cut", "longer", "gone", "empty")
 
 
 @st.composite
-def mutated_binaries(draw):
-    """Stored files of which one or two are cut, longer, or have another byte, or are not there."""
-    files = dict(STORED_FILES)
+def mutated(draw, files, kinds):
+    """Files of which one or two have another field, line, byte or length, or are not there."""
+    files = dict(files)
     for _ in range(draw(st.integers(1, 2))):
         name = draw(st.sampled_from(sorted(files)))
-        data = bytearray(files[name])
-        kind = draw(st.sampled_from(["byte", "byte", "byte", "cut", "longer", "gone", "empty"]))
-        if kind == "byte" and data:
-            data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
-        elif kind == "cut":
-            del data[draw(st.integers(0, len(data))) :]
-        elif kind == "longer":
-            data += bytes(draw(st.integers(1, 8)))
-        elif kind == "empty":
-            data.clear()
-        files[name] = bytes(data)
+        kind = draw(st.sampled_from(kinds))
+        files[name] = changed(draw, files[name], kind, b"\t" if name == "c.tsv" else b",")
         if kind == "gone" and len(files) > 1:
             del files[name]
     return files
+
+
+def changed(draw, data: bytes, kind: str, separator: bytes) -> bytes:
+    if kind in ("field", "drop", "double"):
+        lines = data.split(b"\n")
+        at = draw(st.integers(0, len(lines) - 1))
+        fields = lines[at].split(separator)
+        if kind == "field":
+            fields[draw(st.integers(0, len(fields) - 1))] = draw(ODD_FIELDS)
+        line = separator.join(fields)
+        lines[at : at + 1] = {"field": [line], "drop": [], "double": [line] * 2}[kind]
+        return b"\n".join(lines)
+    if kind == "byte" and data:
+        at = draw(st.integers(0, len(data) - 1))
+        return data[:at] + bytes([draw(st.integers(0, 255))]) + data[at + 1 :]
+    if kind == "cut":
+        return data[: draw(st.integers(0, len(data)))]
+    if kind == "longer":
+        return data + bytes(draw(st.integers(1, 8)))
+    return b"" if kind == "empty" else data
 
 
 VALID = {
@@ -225,7 +213,7 @@ def test_raw_files(capsys):
             else:
                 assert describe.main([str(folder / "out")]) == 0
 
-    sweep(EXAMPLES // 5, mutated_text_files(), check)
+    sweep(EXAMPLES // 5, mutated(RAW_FILES, TEXT), check)
     assert codes == {0, 2}
 
 
@@ -245,4 +233,4 @@ def test_stored_files(capsys):
             assert describe.main([name]) == (1 if result is None else 0)
             assert ("broken: " in capsys.readouterr().out) == (result is None)
 
-    sweep(EXAMPLES, mutated_binaries(), check)
+    sweep(EXAMPLES, mutated(STORED_FILES, BINARY), check)

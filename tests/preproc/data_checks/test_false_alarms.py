@@ -93,43 +93,33 @@ def test_new_rows_of_a_real_table(tmp_path):
     )
 
 
-def test_real_ratings(tmp_path):
-    path = first_lines(real("movielens_latest_small/ratings.csv"), tmp_path)
-    output = f"--output={tmp_path / 'out'}"
-    check("ratings", warned(movielens, f"--input={path}", "--valid_negative=20", output))
+RATINGS = "movielens_latest_small/ratings.csv"
+PAIRS = ("--user=userId", "--item=movieId", "--drop=rating,timestamp", SPLIT)
+GROCERY = ("--input_format=csv", "--delimiter=tab", "--item_features=i_category", "--min_events=5")
+ITEMS = "--items={real}/amazon_grocery/item_meta.csv"
+REVIEWS = "amazon_musical/Musical_Instruments.json"
+LOG = ("--holdout_fraction=0.2", "--vocabulary_days=train")
+REAL_LOGS = {
+    "ratings": (movielens, RATINGS, "--input", ("--valid_negative=20",)),
+    "interactions": (transcode, RATINGS, "--input", PAIRS),
+    "histories": (amazon_books, "amazon_grocery/train.csv", "--interactions", (ITEMS, *GROCERY)),
+    "reviews": (amazon_books, REVIEWS, "--reviews", ("--no_metadata", "--min_events=5")),
+    "criteo": (criteo, "criteo_kaggle/train_10000.txt", "--input", LOG),
+}
 
 
-def test_real_interactions(tmp_path):
-    path = first_lines(real("movielens_latest_small/ratings.csv"), tmp_path)
-    flags = ("--user=userId", "--item=movieId", "--drop=rating,timestamp", SPLIT)
-    output = f"--output={tmp_path / 'out'}"
-    check("interactions", warned(transcode, f"--input={path}", *flags, output))
+@pytest.mark.parametrize("name", REAL_LOGS)
+def test_real_logs(name, tmp_path):
+    command, file, flag, more = REAL_LOGS[name]
+    path = first_lines(real(file), tmp_path)
+    flags = [flag.format(real=REAL) for flag in more]
+    check(name, warned(command, f"{flag}={path}", *flags, f"--output={tmp_path / 'out'}"))
 
 
 @pytest.mark.long
 def test_real_files_of_the_paper(tmp_path):
     path = real("ncf_lastfm/lastfm.train.rating")
     check("paper", warned(movielens, f"--input={path}", f"--output={tmp_path / 'out'}"))
-
-
-def test_real_histories(tmp_path):
-    path = first_lines(real("amazon_grocery/train.csv"), tmp_path)
-    items = real("amazon_grocery/item_meta.csv")
-    flags = ("--input_format=csv", "--delimiter=tab", f"--interactions={path}", f"--items={items}")
-    flags += ("--item_features=i_category", "--min_events=5", "--engine=duckdb")
-    check("histories", warned(amazon_books, *flags, f"--output={tmp_path / 'out'}"))
-
-
-def test_real_reviews(tmp_path):
-    path = first_lines(real("amazon_musical/Musical_Instruments.json"), tmp_path)
-    flags = (f"--reviews={path}", "--no_metadata", "--min_events=5", "--engine=duckdb")
-    check("reviews", warned(amazon_books, *flags, f"--output={tmp_path / 'out'}"))
-
-
-def test_real_log(tmp_path):
-    path = first_lines(real("criteo_kaggle/train_10000.txt"), tmp_path)
-    flags = (f"--input={path}", "--holdout_fraction=0.2", "--vocabulary_days=train")
-    check("criteo", warned(criteo, *flags, f"--output={tmp_path / 'out'}"))
 
 
 def test_generated_logs(tmp_path):
