@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deployment.serving.checks import BadRequest, RequestChecker
+from deployment.serving.checks import BadRequest, RequestChecker, find_misplaced_padding
 from deployment.serving.interface import (
     Interface,
     ServedFeature,
@@ -165,3 +165,17 @@ def test_cardinality_above_dtype_range():
     assert check(interface, {"ids": ids})["ids"] is ids
     with pytest.raises(BadRequest, match="'a', row 0 .*: -1; ids lie in"):
         check(interface, {"ids": np.int32([[-1]])})
+
+
+@pytest.mark.parametrize("features", [1, 3])
+def test_padding_of_a_batch_against_single_rows(features):
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 3, (400, features, 4))
+    for row in rows:
+        lists = row.tolist()
+        events = [[i for i in history if i] for history in lists]
+        good = len({len(ids) for ids in events}) == 1 and all(
+            history == [0] * (4 - len(ids)) + ids
+            for history, ids in zip(lists, events, strict=True)
+        )
+        assert (find_misplaced_padding(row[np.newaxis]) is None) == good

@@ -4,6 +4,7 @@ from tritonclient.grpc.model_config_pb2 import TYPE_INT64, ModelConfig
 
 from deployment.serving.interface import ServedTensor
 from deployment.triton.config_pbtxt import Batching, Instances, model_config, write_config
+from deployment.triton.gpu_models import place
 from tests.deployment.triton.written_config import read_config
 
 NUMERICAL = ServedTensor("numerical_features", "float32", (13,))
@@ -56,3 +57,9 @@ def test_first_dimension_without_batching(tmp_path):
         [list(sample.inputs[name].dims) for name in (IDS.name, "OUTPUT0")]
         for sample in result.model_warmup
     ] == [[[1, 26], [48]], [[64, 26], [64 * 48]]]
+
+
+def test_smallest_tables_on_device():
+    sizes = {"a": 4000, "b": 400, "c": 80_000, "d": 4000}
+    for memory, device in ((399, ""), (400, "b"), (8399, "ba"), (8400, "bad"), (88_400, "badc")):
+        assert place(sizes, memory) == tuple(device)
