@@ -135,13 +135,16 @@ def test_step_keys(trained):
 
 
 def test_step_keys_of_din(records, tmp_path, capsys):
-    """Only total_loss; flags of other models are accepted with a note."""
-    run(records, tmp_path, DIN, "--epochs=1")
+    """Only total_loss; flags of other models are accepted with a note.
+
+    --benchmark_steps is ignored without --benchmark, as in the original.
+    """
+    run(records, tmp_path, DIN, "--epochs=1", "--benchmark_steps=7")
     steps = [
         data for step, data in data_lines(tmp_path) if isinstance(step, list) and len(step) == 2
     ]
     assert all({"total_loss"} == {n for n in data if n.endswith("_loss")} for data in steps)
-    flags = "--aux_mlp_dims, --long_seq_length, --stage_one_mlp_dims"
+    flags = "--aux_mlp_dims, --benchmark_steps, --long_seq_length, --stage_one_mlp_dims"
     assert f"not used in this run (--mode train): {flags}" in capsys.readouterr().out
 
 
@@ -157,26 +160,20 @@ def test_variant_of_a_checkpoint(records, trained, tmp_path, capsys):
 
 def test_continued_training(records, tmp_path, capsys):
     """--load_checkpoint_path continues weights, optimizer and epoch, from another folder."""
-    first, second = (f"--save_checkpoint_path={tmp_path / name}" for name in "ab")
-    run(records, tmp_path / "first", DIN, "--epochs=1", first)
-    load = (DIN, "--epochs=2", f"--load_checkpoint_path={tmp_path / 'a'}")
-    capsys.readouterr()
-    parts = run(records, tmp_path / "parts", *load, second)
+    saves = [f"--save_checkpoint_path={tmp_path / name}" for name in ("a", "b", "whole")]
+    load = (DIN, f"--load_checkpoint_path={tmp_path / 'a'}")
+    assert run(records, tmp_path / "first", *load, "--epochs=1", saves[0])["steps"] == 4
+    text = f"{tmp_path / 'a'} has no checkpoint: a new training starts"
+    assert text in capsys.readouterr().out
+    parts = run(records, tmp_path / "parts", *load, "--epochs=2", saves[1])
     assert "resumed" in capsys.readouterr().out
-    whole = run(records, tmp_path / "whole", DIN, "--epochs=2", f"{first}_whole")
+    whole = run(records, tmp_path / "whole", DIN, "--epochs=2", saves[2])
     assert (parts["steps"], parts["test_loss"]) == (whole["steps"], whole["test_loss"])
     # A checkpoint after every epoch, here of the steps 4 and 8; none where nothing is to be saved.
-    run(records, tmp_path / "unsaved", *load)
-    for name, count in (("a", 1), ("b", 1), ("a_whole", 2)):
+    run(records, tmp_path / "unsaved", *load, "--epochs=2")
+    for name, count in (("a", 1), ("b", 1), ("whole", 2)):
         assert len(list((tmp_path / name).glob("0*-step-*"))) == count
-
-
-def test_missing_checkpoint(records, tmp_path, capsys):
-    model = tmp_path / "model"
-    flags = (f"--load_checkpoint_path={model}", f"--save_checkpoint_path={model}", "--epochs=1")
-    assert run(records, tmp_path / "run", *flags, DIN)["steps"] == 4
-    assert f"{model} has no checkpoint: a new training starts" in capsys.readouterr().out
-    assert run(records, tmp_path / "again", *flags, DIN, "--epochs=2")["steps"] == 8
+    assert run(records, tmp_path / "again", *load, "--epochs=2", saves[0])["steps"] == 8
 
 
 def test_two_starts(records, tmp_path, capsys):
@@ -190,8 +187,6 @@ def test_benchmark_of_all_steps(records, tmp_path):
     assert run(records, tmp_path / "train", *flags, DIN)["steps"] == 8
     flags = ("--mode=inference", *flags[:3], DIN)
     assert run(records, tmp_path / "inference", *flags)["num_measurements"] == 1
-    # Ignored without --benchmark, as in the original.
-    run(records, tmp_path / "ignored", "--benchmark_steps=7", "--epochs=1", DIN)
 
 
 def test_lazy_adam(records, tmp_path):
