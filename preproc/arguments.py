@@ -65,6 +65,12 @@ def default_memory_bytes() -> int:
     return max(MIN_MEMORY_BYTES, int(0.6 * memory))
 
 
+DELIMITER_HELP = (
+    "of CSV files: a character, or 'tab' (default: the tab, bar, semicolon or comma that divides "
+    "the first lines equally often)"
+)
+
+
 def parse_delimiter(text: str) -> str:
     """Returns a tab for "tab" and any other text unchanged."""
     return _DELIMITERS.get(text, text)
@@ -101,9 +107,9 @@ def spelled_missing(text: str | None, missing: Sequence[str]) -> str:
     )
 
 
-def check_columns(delimiter: str, columns: dict[str, str]) -> None:
+def check_columns(delimiter: str | None, columns: dict[str, str]) -> None:
     """Raises ValueError unless a table's delimiter and columns, flag -> name, can be used."""
-    if len(delimiter.encode()) != 1 or delimiter in '"\r\n':
+    if delimiter is not None and (len(delimiter.encode()) != 1 or delimiter in '"\r\n'):
         raise ValueError(
             "--delimiter must be one ASCII character other than a quote or line end, or 'tab'; "
             f"got {delimiter!r}"

@@ -58,7 +58,7 @@ _TABLE_COMMANDS = {
     CLICKS: "preproc.transcode --input {path} --label COLUMN --split 0.8,0.1,0.1",
     INTERACTIONS: "preproc.transcode --input {path} --user COLUMN --item COLUMN --split "
     "0.8,0.1,0.1",
-    HISTORIES: "preproc.histories --input_format {form} --interactions {file} --user_column "
+    HISTORIES: "preproc.histories --interactions {path} --user_column "
     "COLUMN --item_column COLUMN --time_column COLUMN",
 }
 
@@ -155,9 +155,7 @@ def _raw_data(path: Path, family: str) -> str:
         return ""
     if path.is_file() and "dataset_path" in own.command:
         path = path.parent
-    is_parquet = bool(tables) and ".parquet" in tables[0].name.lower()
-    values = {"form": "parquet" if is_parquet else "csv", "file": tables[0] if tables else path}
-    command = own.command.format(path=path, **values)
+    command = own.command.format(path=path)
     command += "" if "DATA" in command else " --output DATA"
     reader = f" for {_FAMILIES[own.family][0]}" if own.family != family else ""
     return f"{own.name}: prepare it{reader}, then name the folder DATA here: python -m {command}"

@@ -14,7 +14,7 @@ from preproc.encoding.arrow_columns import MISSING_VALUES
 from preproc.engines.engine import ROW, Engine, count_rows
 from preproc.events.times import time_number
 from preproc.fitting.expressions import without_missing
-from preproc.sources.column_chunk import CSV, JSON, SourceChunk
+from preproc.sources.column_chunk import CSV, JSON, PARQUET, SourceChunk
 from preproc.sources.header import check_names
 from preproc.sources.part_files import LOCAL, csv_columns
 
@@ -118,7 +118,7 @@ class RawTable:
             if column.type().is_integer():
                 integers.add(name)
             elif column.type().is_string():
-                if name == TIME or self.chunks[0].type == CSV:
+                if name == TIME or self.chunks[0].type != PARQUET:
                     tests[name] = (is_whole(column) | column.isnull()).all()
             elif name != TIME:
                 raise ValueError(
@@ -192,23 +192,40 @@ def read_raw(
     """
     wanted = [replace(chunk, columns=_columns(chunk, names, flags)) for chunk in chunks]
     tables = [engine.read([chunk], on_bad_line) for chunk in wanted]
+    for chunk, table in zip(wanted, tables, strict=True):
+        if chunk.type == JSON and flags:
+            _check_keys(engine, chunk, table, flags)
     return RawTable(engine, wanted, tables, names, missing)
 
 
 def _columns(chunk: SourceChunk, names: Mapping[str, str], flags: str) -> tuple[str, ...]:
     """Returns the columns to read; raises ValueError where the file lacks one."""
-    if chunk.type == JSON or not chunk.header:
-        return chunk.columns
-    (path,) = chunk.files
-    columns = csv_columns(chunk) if chunk.type == CSV else LOCAL.schema(path).names
-    check_names(columns, path)
-    for name in names.values():
-        if name not in columns:
-            raise ValueError(
-                f"{path} has no column {name!r}; its columns: {', '.join(map(repr, columns))}. "
-                f"Specify them with {flags} (and their delimiter with --delimiter)"
-            )
+    if not chunk.header:
+        return chunk.columns or ()
+    (path, *_) = chunk.files
+    if chunk.type != JSON:
+        columns = csv_columns(chunk) if chunk.type == CSV else LOCAL.schema(path).names
+        columns = [*columns, *chunk.partitions]
+        check_names(columns, path)
+        for name in names.values():
+            if name not in columns:
+                listed = ", ".join(map(repr, columns))
+                raise ValueError(
+                    f"{path} has no column {name!r}; its columns: {listed}. Specify them with "
+                    f"{flags} (and their delimiter with --delimiter)"
+                )
     return tuple(dict.fromkeys(names.values()))
+
+
+def _check_keys(engine: Engine, chunk: SourceChunk, table: ir.Table, flags: str) -> None:
+    """Raises ValueError for a key that no line of JSON has."""
+    counts = {name: table[name].count() for name in chunk.columns or ()}
+    (present,) = engine.fetch(table.aggregate(rows=table.count(), **counts)).to_pylist()
+    for name in counts:
+        if present["rows"] and not present[name]:
+            raise ValueError(
+                f"{chunk.files[0]}: no line has the key {name!r}: specify it with {flags}"
+            )
 
 
 def is_whole(text: ir.StringValue) -> ir.BooleanValue:

@@ -8,6 +8,7 @@ from config import command
 from config.flag import Need, Values, flag, requires
 from dataloading.histories.negatives import NEGATIVES, UNIFORM
 from preproc.arguments import (
+    DELIMITER_HELP,
     MISSING_HELP,
     MachineOptions,
     check_columns,
@@ -19,12 +20,12 @@ from preproc.encoding.arrow_columns import MISSING_VALUES
 from preproc.histories.engines import default_engine
 from preproc.histories.logs.metadata_lines import CATEGORY_LISTS, LAST_LIST
 
-AMAZON, CSV, PARQUET = "amazon", "csv", "parquet"
+AMAZON, TABLES = "amazon", "tables"
 _amazon_flag = functools.partial(
     flag, group="--input_format amazon", needs=(requires("input_format", AMAZON),)
 )
-_TABLES = requires("input_format", CSV, PARQUET)
-_table_flag = functools.partial(flag, group="--input_format csv or parquet", needs=(_TABLES,))
+_TABLES = requires("input_format", TABLES)
+_table_flag = functools.partial(flag, group="--input_format tables", needs=(_TABLES,))
 _sample_flag = functools.partial(flag, group="samples")
 
 
@@ -67,13 +68,16 @@ class HistoryOptions(MachineOptions):
     )
     no_metadata: bool = _amazon_flag(False, "read no metadata: all items are of one category")
     input_format: str = flag(
-        CSV,
-        "tables of your own: csv (with a header) or parquet; or amazon, reviews and metadata",
-        choices=(AMAZON, CSV, PARQUET),
+        TABLES,
+        "tables of your own (csv and parquet are other names of it), or amazon: reviews and "
+        "metadata",
+        choices=(AMAZON, TABLES),
+        parse=lambda text: TABLES if text in ("csv", "parquet") else text,
     )
     interactions: tuple[Path, ...] = _table_flag(
         (),
-        "tables with a row for each event: files, folders of part files, patterns",
+        "tables with a row for each event, CSV with a header, Parquet or JSON lines: files, "
+        "folders of part files, patterns",
         spaced=True,
         metavar="FILE",
     )
@@ -99,12 +103,7 @@ class HistoryOptions(MachineOptions):
     )
     users: Path | None = _table_flag(None, "table of users, with --user_column")
     items: Path | None = _table_flag(None, "table of items, with --item_column")
-    delimiter: str = _table_flag(
-        ",",
-        "of CSV files: a character, or 'tab' (default ',')",
-        parse=parse_delimiter,
-        needs=(requires("input_format", CSV),),
-    )
+    delimiter: str | None = _table_flag(None, DELIMITER_HELP, parse=parse_delimiter)
     missing_values: tuple[str, ...] = flag(
         MISSING_VALUES, MISSING_HELP, parse=parse_missing, metavar="TEXTS"
     )
@@ -172,15 +171,14 @@ class HistoryOptions(MachineOptions):
         if self.input_format != AMAZON:
             if not self.interactions:
                 raise ValueError(
-                    f"--input_format {self.input_format} needs --interactions: files with a row "
-                    "for each event"
+                    f"--input_format {TABLES} needs --interactions: files with a row for each event"
                 )
         elif self.amazon_dataset_path is None and not (
             self.reviews and (self.meta or self.no_metadata)
         ):
             raise ValueError(
                 "--amazon_dataset_path is missing: the folder of reviews_*.json and meta_*.json "
-                "(or give --reviews and --meta; or other logs with --input_format csv or parquet)"
+                "(or give --reviews and --meta; or other logs with --input_format tables)"
             )
         if self.meta and self.no_metadata:
             raise ValueError("--meta and --no_metadata contradict each other; leave one out")

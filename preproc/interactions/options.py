@@ -7,6 +7,7 @@ from pathlib import Path
 from config.command import flag_name, flags_of
 from config.flag import flag, not_read, requires
 from preproc.arguments import (
+    DELIMITER_HELP,
     MISSING_HELP,
     MachineOptions,
     check_columns,
@@ -15,10 +16,9 @@ from preproc.arguments import (
 )
 from preproc.checks.report import STRICT_HELP
 from preproc.encoding.arrow_columns import MISSING_VALUES
-from preproc.interactions.source_files import NCF, Source, find_source
-from preproc.sources.column_chunk import CSV
+from preproc.interactions.source_files import NCF, TABLE, Source, find_source
 
-_CSV = "CSV"  # group of flags
+_TABLES = "tables"  # group of flags
 
 
 @dataclass(frozen=True)
@@ -39,35 +39,33 @@ class InteractionLogOptions(MachineOptions):
 
     input: tuple[Path, ...] = flag(
         MISSING,
-        "files of one log, a folder with one or with its part files (CSV), or a pattern. "
+        "files of one log, a folder with one or with its part files, or a pattern. "
         "*.dat is read as user::item::rating::time; *.train.rating and *.train.pairs.tsv as the "
         "NCF paper's (with *.test.rating and *.test.negative in the same folder); "
-        "any other name as CSV with a header",
+        "*.parquet and *.jsonl as Parquet and JSON lines; any other name as CSV with a header",
         alias="--path",
         spaced=True,
         metavar="FILE",
     )
     output: Path = flag(MISSING, "new folder; appears when complete")
-    user_column: str = flag("user_id", "of CSV: who: integers or text", _CSV)
-    item_column: str = flag("item_id", "of CSV: what: integers or text", _CSV)
+    user_column: str = flag("user_id", "who: integers or text", _TABLES)
+    item_column: str = flag("item_id", "what: integers or text", _TABLES)
     time_column: str = flag(
         "time",
-        "of CSV: when: numbers, or times like 2014-07-23 12:30:00 in UTC. "
+        "when: numbers, or times like 2014-07-23 12:30:00 in UTC. "
         "Interactions of a user at the same time keep the order of their rows; where that is by "
         "item, it is drawn at random",
-        _CSV,
+        _TABLES,
         alias="--timestamp_column",
     )
-    delimiter: str = flag(
-        ",", "of CSV: a character, or 'tab' (default ',')", _CSV, parse=parse_delimiter
-    )
+    delimiter: str | None = flag(None, DELIMITER_HELP, _TABLES, parse=parse_delimiter)
     missing_values: tuple[str, ...] = flag(
         MISSING_VALUES, MISSING_HELP, parse=parse_missing, metavar="TEXTS"
     )
     rating_column: str = flag(
         "rating",
-        "of CSV: how much, for --min_rating: numbers",
-        _CSV,
+        "how much, for --min_rating: numbers",
+        _TABLES,
         needs=(requires("min_rating"),),
     )
     min_rating: float | None = flag(
@@ -130,8 +128,8 @@ class InteractionLogOptions(MachineOptions):
             unread = dict.fromkeys(_LOG_FLAGS, "with a log of interactions")
             if not self.validation:
                 unread |= dict.fromkeys(_DRAWN_FLAGS, "with a log of interactions or --validation")
-        if self.source.form != CSV:
-            unread |= {field.name: "with CSV files" for field in flags_of(type(self), _CSV)}
+        if self.source.form != TABLE:
+            unread |= {field.name: "with tables" for field in flags_of(type(self), _TABLES)}
         for name, condition in unread.items():
             if name in passed:
                 raise not_read(flag_name(name), f"{condition}, not {self.source.files[0]}")

@@ -14,6 +14,7 @@ from preproc.events.ties import order_ties
 from preproc.interactions.options import InteractionLogOptions
 from preproc.interactions.source_files import DAT
 from preproc.sources.column_chunk import CSV, SourceChunk
+from preproc.sources.part_files import find_log
 
 FIRST_ID = 0
 _KEYS = ("user", "item", "time")
@@ -32,24 +33,25 @@ def read_ratings(engine: Engine, options: InteractionLogOptions) -> tuple[ir.Tab
         ValueError: a column is missing, a row is malformed or lacks a user, an item or a time, a
             time is invalid, or all files are empty.
     """
+    files = options.source.files
     if options.source.form == DAT:
         names = {name: name for name in (*_KEYS, RATING)}
         layout = {"columns": _DAT_COLUMNS, "header": False, "delimiter": "::", "quoting": False}
+        chunks = [SourceChunk(CSV, (str(path.absolute()),), **layout) for path in files]
     else:
         columns = (options.user_column, options.item_column, options.time_column)
         names = dict(zip((*_KEYS, RATING), (*columns, options.rating_column), strict=True))
-        layout = {"delimiter": options.delimiter}
+        chunks = [chunk for path in files for chunk in find_log(path, options.delimiter)]
     if options.min_rating is None:
         del names[RATING]
-    files = [str(path.absolute()) for path in options.source.files]
-    chunks = [SourceChunk(CSV, (file,), **layout) for file in files]
     ratings = read_raw(engine, chunks, names, _FLAGS, missing=options.missing_values)
     if not ratings.num_rows:
-        raise ValueError(f"{', '.join(files)}: no ratings")
+        raise ValueError(f"{', '.join(map(str, files))}: no ratings")
     rows = ratings.rows
     faults = ratings.required(*_KEYS)
     for key in _KEYS[:2]:  # text begins or ends with a space or a control character
-        faults[key] |= (rows[key] < "!") | (rows[key].right(1) < "!")
+        if rows[key].type().is_string():
+            faults[key] |= (rows[key] < "!") | (rows[key].right(1) < "!")
     num_bad, integers = ratings.inspect(faults)
     if num_bad:
         raise ratings.bad_row(faults, "Fix the file, or remove the row")

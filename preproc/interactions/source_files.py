@@ -1,13 +1,13 @@
 """Input files and their form, by their names."""
 
+import glob
 from dataclasses import dataclass
 from pathlib import Path
 
-from preproc.sources.column_chunk import CSV
-from preproc.sources.part_files import is_table, part_files
+from preproc.sources.part_files import find_table, is_table
 from runtime.files.paths import absent
 
-DAT, NCF = "dat", "ncf"
+TABLE, DAT, NCF = "table", "dat", "ncf"
 _TRAIN_ENDINGS = (".train.rating", ".train.pairs.tsv")
 _TEST_ENDING, _NEGATIVE_ENDING = ".test.rating", ".test.negative"
 _RATINGS = ("ratings.csv", "ratings.dat")
@@ -18,10 +18,10 @@ _GZIP = ".gz"
 class Source:
     """Input files."""
 
-    # CSV (a header, columns with a delimiter), DAT (user::item::rating::time, no header), or NCF
-    # (the files of the NCF paper)
+    # TABLE (named columns), DAT (user::item::rating::time, no header), or NCF (the files of the NCF
+    # paper)
     form: str
-    # of CSV and DAT, the parts of one log; of NCF, training, test and negatives
+    # of TABLE and DAT, the parts of one log; of NCF, training, test and negatives
     files: tuple[Path, ...]
 
 
@@ -34,8 +34,7 @@ def find_source(inputs: tuple[Path, ...]) -> Source:
     if len(inputs) == 1 and inputs[0].is_dir():
         inputs = _log_of(inputs[0])
     else:
-        files = [[path] if path.is_dir() else part_files(path, CSV) for path in inputs]
-        inputs = tuple(Path(file) for each in files for file in each)
+        inputs = tuple(file for path in inputs for file in _files(path))
     for path in inputs:
         if path.is_dir():
             raise ValueError(f"--input {path}: expected files or one folder, got both: give one")
@@ -54,17 +53,23 @@ def find_source(inputs: tuple[Path, ...]) -> Source:
     return Source(forms.pop(), inputs)
 
 
+def _files(path: Path) -> list[Path]:
+    """Returns the path of a file or folder, or the files of a pattern."""
+    is_pattern = not path.exists() and glob.glob(str(path))
+    return [Path(file) for file in find_table(path).files] if is_pattern else [path.absolute()]
+
+
 def _log_of(folder: Path) -> tuple[Path, ...]:
     """Returns the file with a known name in a folder, or else all its part files."""
     known = {name + packed for name in _RATINGS for packed in ("", _GZIP)}
     logs = sorted(path for path in folder.iterdir() if path.name in known or _form(path) == NCF)
     if not logs and any(is_table(str(path)) for path in folder.rglob("*")):
-        return tuple(map(Path, part_files(folder, CSV)))
+        return tuple(map(Path, find_table(folder).files))
     if len(logs) != 1:
         names = ", ".join(path.name for path in logs) or "none of them"
         raise ValueError(
             f"--input {folder}: a folder must hold one of ratings.csv, ratings.dat, *.train.rating "
-            f"and *.train.pairs.tsv (or one of these as .gz), or part files of CSV; got {names}. "
+            f"and *.train.pairs.tsv (or one of these as .gz), or part files; got {names}. "
             "Name the file itself"
         )
     return tuple(logs)
@@ -74,7 +79,7 @@ def _form(path: Path) -> str:
     name = path.name.removesuffix(_GZIP)
     if name.endswith(_TRAIN_ENDINGS):
         return NCF
-    return DAT if name.endswith(".dat") else CSV
+    return DAT if name.endswith(".dat") else TABLE
 
 
 def _with_tests(train: Path) -> tuple[Path, Path, Path]:

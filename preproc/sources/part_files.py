@@ -6,6 +6,7 @@ import re
 import sys
 import urllib.parse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dataloading.spec.rules import listing
@@ -91,21 +92,25 @@ def find_table(
     return _parquet_chunk(store, files, partitions)
 
 
-def part_files(path: Path, kind: str) -> tuple[str, ...]:
-    """Returns the paths of a file with any name, or of the files of a folder or a pattern.
+def find_log(path: Path, delimiter: str | None) -> list[SourceChunk]:
+    """Returns each file of the table that `find_table` finds; a file of another name is CSV.
 
     Args:
-        kind: type of the files.
+        delimiter: of CSV files; None: see `header.read_header`.
 
     Raises:
-        ValueError: as `find_table`, or the files of a folder or pattern are of another type.
+        ValueError: as `find_table`, or a delimiter is passed for files of another type.
     """
-    if path.is_file() or not (path.is_dir() or glob.glob(str(path))):
-        return (str(path.absolute()),)
-    table = find_table(path)
-    if table.type != kind:
-        raise ValueError(f"{path}: expected {kind} files, got {table.files[0]}")
-    return table.files
+    if path.is_file() and not is_table(str(path)):
+        file = str(path.absolute())
+        table = SourceChunk(CSV, (file,), delimiter=read_header(LOCAL, file, delimiter)[1])
+    else:
+        table = find_table(path)
+    if delimiter is not None:
+        if table.type != CSV:
+            raise ValueError(f"--delimiter: expected files of CSV, got {table.files[0]}")
+        table = replace(table, delimiter=delimiter)
+    return [replace(table, files=(file,), columns=None) for file in table.files]
 
 
 def csv_columns(chunk: SourceChunk, store: FileStore = LOCAL) -> list[str]:

@@ -196,7 +196,7 @@ def train_sim_of_events(folder: Path) -> TrainedFixture:
     write_events(log, "shopper,book,time", 60, "{}", "b{}")
     genres = [f"b{number},genre{number % 4}" for number in range(40)]
     items.write_text("\n".join(["book,genre", *genres]) + "\n")
-    flags = ["--input_format=csv", "--user_column=shopper", "--item_column=book"]
+    flags = ["--input_format=tables", "--user_column=shopper", "--item_column=book"]
     flags += ["--time_column=time", "--item_features=genre", "--min_events=5", "--max_history=12"]
     flags += [f"--interactions={log}", f"--items={items}", f"--output_path={data}"]
     assert amazon_books.main([*flags, "--engine=duckdb"]) == 0

@@ -18,7 +18,7 @@ EVENTS = ("--min_events=3", "--interactions")
     ("header", "preset", "preparation", "flags"),
     [
         ("userId,movieId,timestamp", (movielens,), (interactions, *COLUMNS), RATINGS),
-        ("user_id,item_id,time", (amazon_books, "--input_format=csv"), (histories,), EVENTS),
+        ("user_id,item_id,time", (amazon_books, "--input_format=tables"), (histories,), EVENTS),
     ],
     ids=["movielens", "amazon_books"],
 )

@@ -182,7 +182,7 @@ def test_histories(tmp_path):
     lines = [f"u{n % 20},book {n * n % 31},{n}" for n in range(400)]
     (tmp_path / "log.csv").write_text("\n".join(["who,what,when", *lines]))
     columns = ("--user_column=who", "--item_column=what", "--time_column=when")
-    flags = ("--input_format=csv", f"--interactions={tmp_path / 'log.csv'}", "--max_history=12")
+    flags = ("--input_format=tables", f"--interactions={tmp_path / 'log.csv'}", "--max_history=12")
     assert amazon_books.main([*columns, *flags, f"--output={tmp_path / 'data'}"]) == 0
     flags = ["--model_type=din", *(flag for flag in trainings.SIM if "gsu" not in flag)]
     trained = trainings.train(sim, tmp_path, flags, tmp_path / "data")

@@ -88,9 +88,9 @@ RAW = [
     ),
     Remedy(
         "a table for sim.py", written("log.csv", LOG), recipe("sim", "log.csv"), "got a table",
-        "preproc.histories --input_format csv --interactions log.csv --user_column COLUMN "
+        "preproc.histories --interactions log.csv --user_column COLUMN "
         "--item_column COLUMN --time_column COLUMN --output DATA",
-        prepared("sim", "amazon_books", "--input_format=csv", "--interactions=log.csv",
+        prepared("sim", "histories", "--interactions=log.csv",
                  "--user_column=person", "--item_column=thing", "--time_column=when",
                  "--output=data"),
     ),

@@ -52,7 +52,7 @@ def format_of(reviews: Sequence[Path], metadata: Sequence[Path]) -> AmazonFormat
             )
             raise ValueError(
                 f"{file}: expected reviews of Amazon with the keys {expected}, got {_shown(keys)}; "
-                "read other logs with --input_format csv or parquet and --interactions"
+                "read other logs with --input_format tables and --interactions"
             )
         formats[file] = known[0]
     first = next(iter(formats.values()), FORMATS[0])

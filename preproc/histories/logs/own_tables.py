@@ -1,9 +1,9 @@
-"""Logs in tables of one's own, CSV or Parquet.
+"""Logs in tables of one's own: CSV, Parquet or JSON lines.
 
-Users, items and features are integers or text. A column of CSV holds integers where all its values
-are integers of 64 bits (so 007 is text), possibly like 7.0, as pandas writes a column in which some
-are missing. The texts of `--missing_values` are missing values. An invalid time is an error even
-where bad rows are skipped.
+Users, items and features are integers or text. A column of CSV or JSON holds integers where all its
+values are integers of 64 bits (so 007 is text), possibly like 7.0, as pandas writes a column in
+which some are missing. The texts of `--missing_values` are missing values. An invalid time is an
+error even where bad rows are skipped.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,7 @@ from preproc.engines.engine import ROW, Engine, count_rows
 from preproc.events.raw_table import RATING, TIME, RawTable, above_rating, key_value, read_raw
 from preproc.histories.logs.event_log import SKIP_HELP, EventLog, FeatureTable
 from preproc.histories.options import HistoryOptions
-from preproc.sources.column_chunk import SourceChunk
-from preproc.sources.part_files import part_files
+from preproc.sources.part_files import find_log
 
 _FLAGS = (
     "--user_column, --item_column, --time_column, --user_features and --item_features "
@@ -78,11 +77,7 @@ def read_tables(options: HistoryOptions, engine: Engine) -> EventLog:
 def _read(
     options: HistoryOptions, engine: Engine, files: tuple[Path, ...], names: dict[str, str]
 ) -> RawTable:
-    chunks = [
-        SourceChunk(options.input_format, (file,), delimiter=options.delimiter)
-        for path in files
-        for file in part_files(path, options.input_format)
-    ]
+    chunks = [chunk for path in files for chunk in find_log(path, options.delimiter)]
     return read_raw(
         engine, chunks, names, _FLAGS, options.on_bad_line, missing=options.missing_values
     )

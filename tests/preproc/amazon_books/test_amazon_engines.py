@@ -59,7 +59,7 @@ def test_integer_tables(name, tmp_path, monkeypatch):
     kinds = {"item_id": BIG[2:], "kind": [draw.choice([None, 3, -20]) for _ in BIG[2:]]}
     for file, table in (("log", log), ("users", ages), ("items", kinds)):
         pq.write_table(pa.table(table), tmp_path / file)
-    tables = {"input_format": "parquet", "amazon_dataset_path": None, "min_events": 20}
+    tables = {"input_format": "tables", "amazon_dataset_path": None, "min_events": 20}
     tables |= {"interactions": (tmp_path / "log",), "users": tmp_path / "users"}
     tables |= {"items": tmp_path / "items", "user_features": ("age",), "item_features": ("kind",)}
     for engine in ("duckdb", name):

@@ -77,7 +77,7 @@ def test_mixed_years(tmp_path):
 def test_unknown_keys(tmp_path):
     raw = raw_folder(tmp_path / "raw", "2014")
     write_lines(raw / "reviews_B.json", [{"user": "u", "asin": "a", "time": 1}])
-    with pytest.raises(ValueError, match=r"expected .*\(2023\), got asin, time, user; .*csv"):
+    with pytest.raises(ValueError, match=r"expected .*\(2023\), got asin, time, user; .*tables"):
         prepared(tmp_path, "--input", raw)
 
 
@@ -96,7 +96,7 @@ def table_files(folder, items):
     (folder / "log.csv").write_text("\n".join(["user_id,item_id,time,stars", *rows]) + "\n")
     rows = [f"{i},{i[-1]}" for i in items]
     (folder / "items.csv").write_text("\n".join(["item_id,kind", *rows]) + "\n")
-    flags = ["--input_format", "csv", "--interactions", folder / "log.csv", "--min_events", 3]
+    flags = ["--input_format", "tables", "--interactions", folder / "log.csv", "--min_events", 3]
     return [*flags, "--items", folder / "items.csv", "--item_features", "kind"]
 
 

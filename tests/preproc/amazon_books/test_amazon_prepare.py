@@ -181,7 +181,7 @@ def test_features_of_one_name(tmp_path):
     """Users and items share the name of a feature."""
     log = tmp_path / "log.csv"
     log.write_text("user_id,item_id,time,country,uid\n1,1,1,x,5\n1,2,2,x,6\n1,3,3,x,5\n")
-    flags = ["--input_format", "csv", "--interactions", log, "--min_events", 2]
+    flags = ["--input_format", "tables", "--interactions", log, "--min_events", 2]
     run(tmp_path / "out", *flags, "--user_features", "country", "--item_features", "country,uid")
     names, sizes = cardinalities(tmp_path / "out")
     assert names == ["user_id", "country", "item_id_trgt", "country_trgt", "uid_trgt"]

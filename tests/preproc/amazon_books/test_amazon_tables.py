@@ -1,6 +1,7 @@
-"""Logs in CSV and Parquet tables: types, features, malformed rows."""
+"""Logs in CSV, JSON and Parquet tables: types, features, malformed rows."""
 
 import datetime
+import json
 import random
 import tempfile
 from decimal import Decimal
@@ -22,8 +23,8 @@ from tests.preproc.amazon_books.test_amazon_prepare import ENGINES
 HEADER = "user_id,item_id,time,cat\n"
 
 
-def options(tmp_path, *flags, input_format="csv"):
-    inputs = ["--output_path", tmp_path / "out", "--input_format", input_format, *flags]
+def options(tmp_path, *flags):
+    inputs = ["--output_path", tmp_path / "out", "--input_format", "tables", *flags]
     argv = [*map(str, inputs), "--engine", "duckdb", "--threads", "2"]
     return parse(HistoryOptions, argv, "preproc.histories")
 
@@ -37,9 +38,9 @@ def log_file(path, *rows):
     return csv_file(path, [("user_id", "item_id", "time"), *rows])
 
 
-def staged(tmp_path, *flags, **more):
+def staged(tmp_path, *flags):
     """Returns the number of bad rows, and events and features as Arrow tables."""
-    read = options(tmp_path, *flags, **more)
+    read = options(tmp_path, *flags)
     scratch = Path(tempfile.mkdtemp(dir=tmp_path))
     with open_engine("duckdb", scratch, **read.engine_settings()) as engine:
         log = read_tables(read, engine)
@@ -51,9 +52,9 @@ def column(table, name):
     return table[name].type, table[name].to_pylist()
 
 
-@pytest.mark.parametrize("input_format", ["csv", "parquet"])
+@pytest.mark.parametrize("form", ["csv", "txt", "parquet", "jsonl"])
 @pytest.mark.parametrize("kind", ["numbers", "text"])
-def test_whole_preparation(tmp_path, kind, input_format):
+def test_whole_preparation(tmp_path, kind, form):
     """Integers are ordered as numbers; features of users and items from tables, with gaps."""
     draw = random.Random(1)
     users = [2, 10, 100, 9] if kind == "numbers" else ["u2", "u10", "Ü", "u 1"]
@@ -69,23 +70,27 @@ def test_whole_preparation(tmp_path, kind, input_format):
     }
     del category[items[0]]  # not in the table
     for name, (header, *rows) in tables.items():
-        path = tmp_path / name
-        if input_format == "parquet":
+        path = tmp_path / f"{name}.{form}"
+        if form == "parquet":
             columns = zip(*rows, strict=True)
             table = pa.table(dict(zip(header, map(list, columns), strict=True)))
             if name == "items":
                 table = table.set_column(2, "brand", table["brand"].dictionary_encode())
             pq.write_table(table, path)
+        elif form == "jsonl":
+            objects = (dict(zip(header, row, strict=True)) for row in rows)
+            path.write_text("".join(f"{json.dumps(own)}\n" for own in objects))
         else:
             csv_file(
                 path, [header, *([("" if v is None else v) for v in row] for row in rows)], ";"
             )
-    flags = ["--interactions", tmp_path / "log", "--items", tmp_path / "items"]
-    flags += ["--users", tmp_path / "users", "--user_column", "who", "--item_column", "what"]
+    flags = ["--interactions", tmp_path / f"log.{form}", "--items", tmp_path / f"items.{form}"]
+    flags += ["--users", tmp_path / f"users.{form}", "--user_column", "who"]
+    flags += ["--item_column", "what"]
     flags += ["--time_column", "t", "--user_features", "age", "--item_features", "brand,cat"]
-    flags += ["--delimiter", ";"] if input_format == "csv" else []
+    flags += ["--delimiter", ";"] if form == "csv" else []
     flags += ["--min_events", 12, "--max_history", 5]
-    prepare(options(tmp_path, *flags, input_format=input_format))
+    prepare(options(tmp_path, *flags))
     expected, _ = reference.prepare(events, [brand, category], [age], min_events=12, max_history=5)
     result = reference.rows_of(tmp_path / "out")
     assert result == expected
@@ -217,7 +222,7 @@ def test_times_of_parquet(tmp_path, times, expected):
     users = pa.array(["", "x"]).cast(pa.large_string())
     pq.write_table(pa.table({"user_id": users, "item_id": [1, 2], "time": times}), log)
     flags = ["--interactions", log, "--on_bad_line", "skip"]
-    bad, (events,) = staged(tmp_path, *flags, input_format="parquet")
+    bad, (events,) = staged(tmp_path, *flags)
     assert bad == 1
     assert events["time"].to_pylist() == expected[1:]
     assert column(events, "user") == (pa.string(), ["x"])
@@ -280,7 +285,7 @@ def test_times_of_two_kinds_in_two_files(tmp_path):
     for log, time in zip(logs, (1 << 60, 0.5), strict=True):
         pq.write_table(pa.table({"user_id": [1], "item_id": [1], "time": [time]}), log)
     with pytest.raises(ValueError, match=f"1.parquet, row 1 .*: time is {1 << 60}"):
-        staged(tmp_path, "--interactions", *logs, input_format="parquet")
+        staged(tmp_path, "--interactions", *logs)
 
 
 @pytest.mark.parametrize(
@@ -299,10 +304,10 @@ def test_types_of_parquet(tmp_path, columns, message):
     pq.write_table(pa.table(table), log)
     with pytest.raises(ValueError, match=message):
         flags = ["--interactions", log, "--item_features", "cat"]
-        staged(tmp_path, *flags, input_format="parquet")
+        staged(tmp_path, *flags)
     log.write_text("no Parquet")
     with pytest.raises(ValueError, match="log.parquet: expected a Parquet file"):
-        staged(tmp_path, "--interactions", log, input_format="parquet")
+        staged(tmp_path, "--interactions", log)
 
 
 @pytest.mark.parametrize("name", ENGINES)

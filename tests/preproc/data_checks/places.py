@@ -101,7 +101,7 @@ _DUCKDB = (
     _place("interactions", EVENTS, transcode, "log.csv", *_PAIRS),
     _place("ratings", EVENTS, movielens, "log.csv", *_RATINGS),
     _place(
-        "histories", EVENTS, amazon_books, "log.csv", "--input_format=csv", *_HISTORIES,
+        "histories", EVENTS, amazon_books, "log.csv", "--input_format=tables", *_HISTORIES,
         input="--interactions",
     ),
     _place("criteo", CRITEO, criteo, "log.txt", *_LOG),

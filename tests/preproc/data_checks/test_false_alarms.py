@@ -95,7 +95,12 @@ def test_new_rows_of_a_real_table(tmp_path):
 
 RATINGS = "movielens_latest_small/ratings.csv"
 PAIRS = ("--user=userId", "--item=movieId", "--drop=rating,timestamp", SPLIT)
-GROCERY = ("--input_format=csv", "--delimiter=tab", "--item_features=i_category", "--min_events=5")
+GROCERY = (
+    "--input_format=tables",
+    "--delimiter=tab",
+    "--item_features=i_category",
+    "--min_events=5",
+)
 ITEMS = "--items={real}/amazon_grocery/item_meta.csv"
 REVIEWS = "amazon_musical/Musical_Instruments.json"
 LOG = ("--holdout_fraction=0.2", "--vocabulary_days=train")

@@ -1,9 +1,12 @@
 """Ratings to training rows and questions: by hand, against loops, on real logs."""
 
 import gzip
+import json
 import random
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from preproc.encoding.encoder import Encoder
@@ -74,7 +77,7 @@ def test_ratings_by_hand(tmp_path, by_hand, capsys):
     assert data_set.spec.metadata == {
         "encoder": encoder.digest,
         "made_by": "preproc.movielens",
-        "source_form": "csv",
+        "source_form": "table",
         "seed": 0,
         "valid_negative": 1,
         "stored_negatives": [],
@@ -116,7 +119,8 @@ def assert_is(data_set, train, held_out):
 
 
 def test_forms_of_one_log(tmp_path, generated):
-    """ratings.dat, gzip, carriage returns, two files with other columns, quotes, fractions."""
+    """ratings.dat, gzip, carriage returns, Parquet, JSON lines, two files with other columns,
+    quotes, fractions."""
     lines = generated.read_text().splitlines()[1:]
     plain = prepared(tmp_path, "--input", generated, "--valid_negative", 20)
     forms = tmp_path / "forms"
@@ -126,6 +130,13 @@ def test_forms_of_one_log(tmp_path, generated):
         (forms / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
         assert_same(plain, prepared(tmp_path, "--input", forms / name, "--valid_negative", 20))
     fields = [line.split(",") for line in lines]
+    names = ("userId", "movieId", "rating", "timestamp")
+    rows = [dict(zip(names, map(float, own), strict=True)) for own in fields]
+    (forms / "log.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    keys = {name: [int(row[name]) for row in rows] for name in names if name != "rating"}
+    pq.write_table(pa.table(keys), forms / "log.parquet")
+    for name in ("log.jsonl", "log.parquet"):
+        assert_same(plain, prepared(tmp_path, "--input", forms / name, "--valid_negative", 20))
     first = ["what\twho\twhen", *(f'{i}\t"{u}"\t{t}.500' for u, i, _, t in fields[:1000])]
     second = ["when\textra\twho\twhat", *(f"{t}\t,\t{u}\t{i}" for u, i, _, t in fields[1000:])]
     (forms / "1.tsv").write_text("\ufeff" + "\n".join(first), encoding="utf-8")
@@ -136,7 +147,7 @@ def test_forms_of_one_log(tmp_path, generated):
     columns = ["--user_column", "who", "--item_column", "what", "--time_column", "when"]
     data_set = prepared(
         tmp_path,
-        *("--input", forms / "1.tsv", forms / "2.tsv.gz", "--delimiter", "tab"),
+        *("--input", forms / "1.tsv", forms / "2.tsv.gz"),
         *(*columns, "--valid_negative", 20),
     )
     assert_same(plain, data_set)

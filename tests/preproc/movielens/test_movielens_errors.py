@@ -39,6 +39,7 @@ def refused(tmp_path, capsys):
         (f"{CSV_HEADER}\n\n\n{GOOD},12,3.0,7\n", (), "row 3 .*: no userId"),
         (f"{LOG}1,2,good,3\n", ("--min_rating=4",), "row 3 .*: rating is 'good'; .* a number"),
         (CSV_HEADER, ("--user_column=who",), "no column 'who'.*--user_column"),
+        ('{"userId": 1}\n', (), "ratings.csv: expected CSV, got JSON: rename it to .*.jsonl"),
         ("x" * 200_000, (), "ratings.csv: expected a header"),
         (CSV_HEADER, (), "ratings.csv: no ratings"),
         (LOG, ("--valid_negative=0",), "--valid_negative"),
@@ -56,6 +57,13 @@ def refused(tmp_path, capsys):
 )  # fmt: skip
 def test_logs_and_flags(refused, text, flags, message):
     assert re.search(message, refused({"ratings.csv": text}, ["ratings.csv"], *flags))
+
+
+def test_json_and_delimiters(refused):
+    log = {"log.jsonl": '{"user": 1, "movieId": 2, "timestamp": 3}\n'}
+    assert "no line has the key 'userId': specify" in refused(log, ["log.jsonl"])
+    error = refused(log, ["log.jsonl"], "--delimiter=tab")
+    assert "--delimiter: expected files of CSV" in error
 
 
 @pytest.mark.parametrize(
