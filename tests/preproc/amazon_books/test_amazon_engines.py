@@ -58,10 +58,11 @@ def test_integer_tables(name, tmp_path, monkeypatch):
     ages = {"user_id": BIG[1:4], "age": [None, 20, 1 << 62]}
     kinds = {"item_id": BIG[2:], "kind": [draw.choice([None, 3, -20]) for _ in BIG[2:]]}
     for file, table in (("log", log), ("users", ages), ("items", kinds)):
-        pq.write_table(pa.table(table), tmp_path / file)
+        pq.write_table(pa.table(table), tmp_path / f"{file}.parquet")
     tables = {"input_format": "tables", "amazon_dataset_path": None, "min_events": 20}
-    tables |= {"interactions": (tmp_path / "log",), "users": tmp_path / "users"}
-    tables |= {"items": tmp_path / "items", "user_features": ("age",), "item_features": ("kind",)}
+    tables |= {"interactions": (tmp_path / "log.parquet",)}
+    tables |= {f"{kind}s": tmp_path / f"{kind}s.parquet" for kind in ("user", "item")}
+    tables |= {"user_features": ("age",), "item_features": ("kind",)}
     for engine in ("duckdb", name):
         prepare(options(tmp_path, engine, **tables, output_path=tmp_path / f"by_{engine}"))
     assert contents(tmp_path / f"by_{name}") == contents(tmp_path / "by_duckdb")
