@@ -65,8 +65,10 @@ def fit_label(
         raise ValueError(f"{_unknown(label, {**values, **absent}, bounds)}{where}")
     values = {**values, **{key: own for key, own in absent.items() if key in fitted.meanings}}
     if train is not None and values:
-        codes = label_number(train[label.column], fitted, raw.missing)
-        sizes = fetch_row(raw.engine, train.agg(ones=codes.sum(), rows=codes.count()))
+        counts = train.group_by(value=label.column).agg(n=train.count())
+        codes = label_number(counts.value, fitted, raw.missing)
+        rows = ibis.ifelse(codes.notnull(), counts.n, 0).sum()
+        sizes = fetch_row(raw.engine, counts.agg(ones=(codes * counts.n).sum(), rows=rows))
         if sizes["rows"] and sizes["ones"] in (0, sizes["rows"]):
             spellings = [v.spelling for v in values.values() if v.trained]
             raise _one_class(fitted, sizes, spellings, _bounds(raw, train, label))
