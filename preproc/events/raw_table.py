@@ -202,19 +202,20 @@ def _columns(chunk: SourceChunk, names: Mapping[str, str], flags: str) -> tuple[
     """Returns the columns to read; raises ValueError where the file lacks one."""
     if not chunk.header:
         return chunk.columns or ()
-    (path, *_) = chunk.files
-    if chunk.type != JSON:
-        columns = csv_columns(chunk) if chunk.type == CSV else LOCAL.schema(path).names
-        columns = [*columns, *chunk.partitions]
-        check_names(columns, path)
-        for name in names.values():
-            if name not in columns:
-                listed = ", ".join(map(repr, columns))
-                raise ValueError(
-                    f"{path} has no column {name!r}; its columns: {listed}. Specify them with "
-                    f"{flags} (and their delimiter with --delimiter)"
-                )
-    return tuple(dict.fromkeys(names.values()))
+    wanted = tuple(dict.fromkeys(names.values()))
+    if chunk.type == JSON:  # see `_check_keys`
+        return wanted
+    (path,) = chunk.files
+    columns = csv_columns(chunk) if chunk.type == CSV else LOCAL.schema(path).names
+    columns = [*columns, *chunk.partitions]
+    check_names(columns, path)
+    for name in wanted:
+        if name not in columns:
+            raise ValueError(
+                f"{path} has no column {name!r}; its columns: {', '.join(map(repr, columns))}. "
+                f"Specify them with {flags} (and their delimiter with --delimiter)"
+            )
+    return wanted
 
 
 def _check_keys(engine: Engine, chunk: SourceChunk, table: ir.Table, flags: str) -> None:

@@ -46,11 +46,11 @@ def _describe_small() -> dict[str, str]:
         "warmup_steps": f"0 {few}; else 5 % of the steps",
         "decay_start_step": f"0 {few}; else the end of the warm-up",
         "decay_steps": f"0, a constant rate, {few}; else until the end of the training",
-        "weight_decay": f"2 below 30,000 samples; 1 from there on {few}; {few}, with --interaction "
-        f"cross or {_ROWS_PER_ID} samples per id of each feature, at most {2 * _FULL_DECAY:,} / "
+        "weight_decay": f"2 below 30,000 samples; 1 from there on {few}. With --interaction cross, "
+        f"or {_ROWS_PER_ID} samples per id in each feature, {few}: at most {2 * _FULL_DECAY:,} / "
         f"samples, from 30,000 on {4 * _FULL_DECAY:,} / samples",
-        "embedding_weight_decay": f"with --interaction cross and a feature of fewer than "
-        f"{_ROWS_PER_ID} samples per id, {few}: 2 below 30,000 samples, else 1",
+        "embedding_weight_decay": f"with --interaction cross {few}, if a feature has fewer than "
+        f"{_ROWS_PER_ID} samples per id: 2 below 30,000 samples, else 1",
         "dropout_rate": f"0.2 {few}",
         "epsilon": f"0.0001 {few}, with --optimizer adam",
         "numerical_embedding": "bins where the data set's encoder has them, unless --variant "
