@@ -82,13 +82,15 @@ def test_whole_preparation(tmp_path, kind, form):
             path.write_text("".join(f"{json.dumps(own)}\n" for own in objects))
         else:
             csv_file(
-                path, [header, *([("" if v is None else v) for v in row] for row in rows)], ";"
+                path,
+                [header, *([("" if v is None else v) for v in row] for row in rows)],
+                "~" if form == "csv" else ";",
             )
     flags = ["--interactions", tmp_path / f"log.{form}", "--items", tmp_path / f"items.{form}"]
     flags += ["--users", tmp_path / f"users.{form}", "--user_column", "who"]
     flags += ["--item_column", "what"]
     flags += ["--time_column", "t", "--user_features", "age", "--item_features", "brand,cat"]
-    flags += ["--delimiter", ";"] if form == "csv" else []
+    flags += ["--delimiter", "~"] if form == "csv" else []
     flags += ["--min_events", 12, "--max_history", 5]
     prepare(options(tmp_path, *flags))
     expected, _ = reference.prepare(events, [brand, category], [age], min_events=12, max_history=5)
@@ -113,6 +115,24 @@ def test_features_from_the_log(tmp_path):
         with pytest.raises(ValueError, match=f"item 2 .* cat in .*log.csv: {values}"):
             prepare(options(tmp_path, *flags, "--output_path", tmp_path / "other"))
     assert not (tmp_path / "other").exists()
+
+
+def test_features_in_names_of_folders(tmp_path):
+    rows = [(1 + i // 4, i % 4, i) for i in range(8)]
+    flat = csv_file(
+        tmp_path / "log.csv",
+        [("user_id", "item_id", "time", "cat"), *((*row, "ab"[row[1] % 2]) for row in rows)],
+    )
+    for number, name in enumerate("ab"):
+        folder = tmp_path / f"parts/cat={name}"
+        folder.mkdir(parents=True)
+        log_file(folder / "part.csv", *(row for row in rows if row[1] % 2 == number))
+    flags = ["--item_features", "cat", "--min_events", 2]
+    results = []
+    for source in (flat, tmp_path / "parts"):
+        prepare(options(tmp_path, "--interactions", source, *flags, "--overwrite"))
+        results.append(reference.rows_of(tmp_path / "out"))
+    assert results[0] == results[1]
 
 
 @pytest.mark.parametrize("name", ENGINES)
