@@ -38,8 +38,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     Layers without weights before their first call take their first step with each rank's initial
     values: build the model, or give every rank the same seed. Each rank's own variables are left
-        alone:
-    to resume from a checkpoint, load it on every rank. `device` is accepted and without effect.
+    alone: to resume from a checkpoint, load it on every rank. `device` is accepted and without
+    effect.
     """
 
     def __init__(self, root_rank: int, device: str = "", local_variables=None):

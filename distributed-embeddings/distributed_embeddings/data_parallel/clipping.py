@@ -34,10 +34,8 @@ def _sum_of_squares(gradient: Gradient) -> tf.Tensor:
 class ClippingOptimizer:
     """Mixin for an optimizer's class that computes `global_clipnorm` over all ranks.
 
-    Keras would take the norm of the gradients that a rank has: each rank would move the copied
-        weights
-    by another factor. Keras also counts the gradients of a row that occurs several times one by
-    one.
+    Keras would take the norm of the gradients that a rank has: each rank would move the
+    copied weights by another factor. Keras also counts the gradients of a repeated row one by one.
     """
 
     def apply_gradients(self, grads_and_vars, *args, **kwargs):

@@ -2,9 +2,8 @@
 
 import tensorflow as tf
 
-from distributed_embeddings.exchange.ids import integer_ids, read_ids
 from distributed_embeddings.keras import keras
-from distributed_embeddings.layers.lookup import look_up_pooled
+from distributed_embeddings.layers.lookup import look_up
 from distributed_embeddings.optimizers.fused_steps import TableMark, mark_table
 
 COMBINERS = (None, "sum", "mean")
@@ -100,40 +99,17 @@ class Embedding(keras.layers.Layer):
 
     def call(self, inputs):
         """Looks up ids: integers, or floats with integer values."""
-        if isinstance(inputs, (tf.RaggedTensor, tf.SparseTensor)):
-            return self._look_up_ragged(inputs)
-        inputs = integer_ids(inputs)
-        if self.combiner is None:
-            return self._cast(tf.gather(self.embeddings, inputs))
-        if inputs.shape.rank is not None and inputs.shape.rank < 2:
+        rank = inputs.shape.rank
+        is_dense = not isinstance(inputs, (tf.RaggedTensor, tf.SparseTensor))
+        if self.combiner is not None and is_dense and rank is not None and rank < 2:
             raise ValueError(
                 f"{self.name}: ids of shape {inputs.shape} with combiner {self.combiner!r}: is "
                 "that one sample, or one id a sample? Give [1, ids] or [batch, 1]"
             )
-        return self._look_up_pooled(inputs)
-
-    def _look_up_ragged(self, inputs):
-        if self.combiner is None and isinstance(inputs, tf.SparseTensor):
-            raise ValueError(
-                f"{self.name}: sparse ids need a combiner: use combiner='sum' or 'mean', or give "
-                "dense or ragged ids"
-            )
-        ids = read_ids(inputs, self.combiner, self.name)
-        if self.combiner is None:
-            return inputs.with_values(self._cast(tf.gather(self.embeddings, ids.values)))
-        return self._look_up_pooled(ids)
-
-    def _look_up_pooled(self, ids):
-        return look_up_pooled(
-            self.embeddings,
-            ids,
-            self.combiner,
-            tf.as_dtype(self.compute_dtype),
-            self.use_custom_kernel,
+        dtype = tf.as_dtype(self.compute_dtype)
+        return look_up(
+            self.embeddings, inputs, self.combiner, dtype, self.name, self.use_custom_kernel
         )
-
-    def _cast(self, rows):
-        return tf.cast(rows, self.compute_dtype)
 
     def get_config(self):
         return {

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from distributed_embeddings.exchange import bag_gradients
-from distributed_embeddings.exchange.ids import Ids, read_ids
+from distributed_embeddings.exchange.ids import integer_ids, read_ids
 from distributed_embeddings.ops.embedding_bag import Bags, combine_fixed, splits_of
 
 
@@ -30,38 +30,38 @@ def embedding_lookup(param, ids, combiner: str | None = None):
         raise ValueError(f"ids must be 2-D, [batch, hotness]; got {ids.shape}")
     if combiner not in (None, "sum", "mean"):
         raise ValueError(f"combiner: expected None, 'sum' or 'mean', got {combiner!r}")
-    if not isinstance(ids, (tf.RaggedTensor, tf.SparseTensor)):
-        if combiner is None:
-            return tf.gather(param, ids)
-        return look_up_pooled(param, ids, combiner, param.dtype)
-    if combiner is None and isinstance(ids, tf.SparseTensor):
-        raise ValueError("sparse ids need a combiner, 'sum' or 'mean'; or give dense or ragged ids")
-    read = read_ids(ids, combiner, "embedding_lookup")
-    if combiner is None:
-        return ids.with_values(tf.gather(param, read.values))
-    return look_up_pooled(param, read, combiner, param.dtype)
+    return look_up(param, ids, combiner, param.dtype, "embedding_lookup")
 
 
-def look_up_pooled(
-    table, ids: tf.Tensor | Ids, combiner: str, dtype, compiled: bool = True
-) -> tf.Tensor:
-    """Looks up and combines ids of one table, a tensor or variable [rows, dim].
+def look_up(
+    table, ids, combiner: str | None, dtype: tf.DType, name: str, compiled: bool = True
+) -> tf.Tensor | tf.RaggedTensor:
+    """Looks up, and with a combiner pools, ids of one table, a tensor or variable [rows, dim].
 
     Args:
-        ids: [..., hotness], or ragged ones.
+        ids: Dense [..., hotness], or ragged or sparse [batch, None].
+        dtype: Of the result.
+        name: Of the layer or function, for messages.
         compiled: Whether the compiled operations may be used.
-
-    Returns:
-        [..., dim], of ragged ids [batch, dim].
     """
-    rows, mean = table.shape[0], combiner == "mean"
-    if isinstance(ids, Ids):
-        bags = Bags.single(ids.values, rows, mean, splits_of(ids.lengths))
+    if isinstance(ids, (tf.RaggedTensor, tf.SparseTensor)):
+        if combiner is None and isinstance(ids, tf.SparseTensor):
+            raise ValueError(
+                f"{name}: sparse ids need a combiner: use combiner='sum' or 'mean', or give dense "
+                "or ragged ids"
+            )
+        read = read_ids(ids, combiner, name)
+        if combiner is None:
+            return ids.with_values(tf.cast(tf.gather(table, read.values), dtype))
+        bags = Bags.single(read.values, table.shape[0], combiner == "mean", splits_of(read.lengths))
         return bag_gradients.look_up(table, bags, dtype, compiled=compiled)
+    ids = integer_ids(ids)
+    if combiner is None:
+        return tf.cast(tf.gather(table, ids), dtype)
     if ids.shape[-1] is None:
         return tf.cast(combine_fixed(tf.gather(table, ids), combiner), dtype)
     flat = tf.reshape(ids, [-1, ids.shape[-1]])
-    bags = Bags(flat, (ids.shape[-1],), (0,), (rows,), (mean,))
+    bags = Bags(flat, (ids.shape[-1],), (0,), (table.shape[0],), (combiner == "mean",))
     pooled = bag_gradients.look_up(table, bags, dtype, compiled=compiled)
     shape = tf.concat([tf.shape(ids)[:-1], table.shape[1:]], axis=0)
     return tf.ensure_shape(tf.reshape(pooled, shape), [*ids.shape[:-1], table.shape[1]])

@@ -1,23 +1,25 @@
 """Layer of sharded embedding tables with the arguments and names of Merlin's library."""
 
+import functools
 import warnings
 from collections.abc import Sequence
 
 from distributed_embeddings.collectives import current
 from distributed_embeddings.keras import keras
-from distributed_embeddings.layers.table_spec import TableSpec
 from distributed_embeddings.merlin.sliced_weights import SlicedWeights
-from distributed_embeddings.merlin.strategy import THRESHOLDS, DistEmbeddingStrategy, make_plan
-from distributed_embeddings.planner import DATA_PARALLEL, ROW_SLICED, TABLE_PARALLEL, Plan
+from distributed_embeddings.merlin.strategy import make_plan
+from distributed_embeddings.planner import Plan
 
 
 @keras.utils.register_keras_serializable(package="distributed_embeddings")
 class DistributedEmbedding(SlicedWeights):
     """Embedding tables sharded over ranks, looked up by the samples of all ranks.
 
-    Every call is collective: all ranks call together, with batches of any size. In a `tf.function`
-    all ranks make the same calls in the same order; calls of one inner `tf.function` run in
-    sequence. On one process nothing is exchanged.
+    A call sends ids to the ranks that store their rows, looks the rows up there, and returns the
+    vectors to the ranks of the samples (`exchange/batch_lookup.py`). It is collective: all ranks
+    call together, with batches of any size. In a `tf.function` all ranks make the same calls in the
+    same order; calls of one inner `tf.function` run in sequence. On one process nothing is
+    exchanged.
 
     Arguments up to `gpu_embedding_size` and methods are those of `DistributedEmbedding` in NVIDIA
     Merlin's distributed-embeddings.
@@ -83,95 +85,47 @@ class DistributedEmbedding(SlicedWeights):
         **kwargs,
     ):
         is_ignored = not dp_input and (row_slice_threshold or data_parallel_threshold)
-        if is_ignored:
-            row_slice_threshold = data_parallel_threshold = None
-        thresholds = (
-            column_slice_threshold,
-            row_slice_threshold,
-            data_parallel_threshold,
-            gpu_embedding_size,
-        )
+        thresholds = {
+            "column_slice_threshold": column_slice_threshold,
+            "row_slice_threshold": None if is_ignored else row_slice_threshold,
+            "data_parallel_threshold": None if is_ignored else data_parallel_threshold,
+            "gpu_embedding_size": gpu_embedding_size,
+        }
         world = current() if world is None else world
-
-        def plan_of(specs: Sequence[TableSpec]) -> Plan:
-            if plan is not None:
-                return plan
-            return make_plan(specs, world.size, strategy, input_table_map, *thresholds, dp_input)
-
-        super().__init__(
-            embeddings,
-            plan_of,
+        make = functools.partial(
+            make_plan,
+            world_size=world.size,
+            strategy=strategy,
+            input_table_map=input_table_map,
             dp_input=dp_input,
-            exchange_dtype=exchange_dtype,
-            check_ids=check_ids,
-            use_custom_kernel=use_custom_kernel,
-            world=world,
-            **kwargs,
+            **thresholds,
         )
+        options = {
+            "dp_input": dp_input,
+            "exchange_dtype": exchange_dtype,
+            "check_ids": check_ids,
+            "use_custom_kernel": use_custom_kernel,
+        }
+        plan_of = make if plan is None else lambda specs: plan
+        super().__init__(embeddings, plan_of, **options, world=world, **kwargs)
         if is_ignored:
             warnings.warn(
                 f"{self.name}: row_slice_threshold and data_parallel_threshold are ignored with "
                 "dp_input=False: such tables need every rank's ids",
                 stacklevel=2,
             )
-        vars(self).update(zip(THRESHOLDS, thresholds, strict=True))
-        self._config = None  # not that of a plan
-        if plan is None:
-            self._config = {
-                "strategy": strategy,
-                "input_table_map": input_table_map and [int(t) for t in input_table_map],
-                "exchange_dtype": exchange_dtype,
-            }
-
-    @property
-    def strategy(self) -> DistEmbeddingStrategy:
-        """The placement of the tables, in the numbering of the original library."""
-        return DistEmbeddingStrategy.of_plan(
-            self.plan, self._tables, [getattr(self, name) for name in THRESHOLDS]
-        )
-
-    @property
-    def local_embedding_layers(self) -> list[keras.layers.Layer]:
-        """Layers of this rank's table-parallel variables, one per variable, in their order.
-
-        Tables of equal width share a variable, hence a layer: table i of a layer starts at row
-        `strategy.local_weight_offsets[rank][layer][i]`. The layers share the variables with this
-        one; before it is built they have none.
-        """
-        return self._layers_of(TABLE_PARALLEL)
-
-    @property
-    def dp_layers(self) -> list[keras.layers.Layer]:
-        """Layers of the data-parallel variables; see `local_embedding_layers`."""
-        return self._layers_of(DATA_PARALLEL)
-
-    @property
-    def row_layers(self) -> list[keras.layers.Layer]:
-        """Layers of this rank's rows of row-sliced tables; see `local_embedding_layers`."""
-        return self._layers_of(ROW_SLICED)
-
-    def _layers_of(self, kind: str) -> list[keras.layers.Layer]:
-        layers = []
-        for g, group in enumerate(self._groups):
-            if group.kind != kind:
-                continue
-            holder = self._holders[g] if self._holders else None
-            if isinstance(holder, keras.layers.Layer):
-                layers.append(holder)
-                continue
-            spec = self._tables[group.shards[0].table]
-            layer = spec.layer_type.from_config(
-                {**spec.config, "input_dim": group.rows, "output_dim": group.dim}
-            )
-            if holder is not None:
-                layer.embeddings = holder
-                layer.built = True
-            layers.append(layer)
-        return layers
+        vars(self).update(thresholds)
+        self._config = {
+            "strategy": strategy,
+            "input_table_map": input_table_map and [int(t) for t in input_table_map],
+            **thresholds,
+            **options,
+        }
+        self._has_config = plan is None
 
     def get_config(self):
         """Returns the arguments; not those of a layer that was made from a `plan`."""
-        if self._config is None:
+        if not self._has_config:
             raise NotImplementedError(
                 f"{self.name} was made from a plan, which has no config: create it with "
                 "DistributedEmbedding(embeddings, plan=plan) and load its weights"
@@ -182,10 +136,6 @@ class DistributedEmbedding(SlicedWeights):
             "embeddings": [
                 keras.layers.serialize(layer, use_legacy_format=True) for layer in self._embeddings
             ],
-            "dp_input": self.dp_input,
-            **{name: getattr(self, name) for name in THRESHOLDS},
-            "check_ids": self._check_ids,
-            "use_custom_kernel": self._use_custom_kernel,
             **self._config,
         }
 

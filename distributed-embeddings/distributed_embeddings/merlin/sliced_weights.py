@@ -1,15 +1,64 @@
-"""Parts of whole tables, gathered and cut: the weights' part of Merlin's API."""
+"""Tables of one kind, as this rank's layers and as whole ones: the weights in Merlin's API."""
 
 import numpy as np
 import tensorflow as tf
 
+from distributed_embeddings.keras import keras
 from distributed_embeddings.layers.planned_embedding import PlannedEmbedding
 from distributed_embeddings.layers.whole_tables import open_table
-from distributed_embeddings.planner import ROW_SLICED, TABLE_PARALLEL
+from distributed_embeddings.merlin.strategy import THRESHOLDS, DistEmbeddingStrategy
+from distributed_embeddings.planner import DATA_PARALLEL, ROW_SLICED, TABLE_PARALLEL
 
 
 class SlicedWeights(PlannedEmbedding):
-    """Methods of `DistributedEmbedding` that gather and cut tables of one kind."""
+    """Methods of `DistributedEmbedding` about the tables of one kind."""
+
+    @property
+    def strategy(self) -> DistEmbeddingStrategy:
+        """The placement of the tables, in the numbering of the original library."""
+        thresholds = {name: getattr(self, name) for name in THRESHOLDS}
+        return DistEmbeddingStrategy(
+            self._embeddings, self.world_size, plan=self.plan, **thresholds
+        )
+
+    @property
+    def local_embedding_layers(self) -> list[keras.layers.Layer]:
+        """Layers of this rank's table-parallel variables, one per variable, in their order.
+
+        Tables of equal width share a variable, hence a layer: table i of a layer starts at row
+        `strategy.local_weight_offsets[rank][layer][i]`. The layers share the variables with this
+        one; before it is built they have none.
+        """
+        return self._layers_of(TABLE_PARALLEL)
+
+    @property
+    def dp_layers(self) -> list[keras.layers.Layer]:
+        """Layers of the data-parallel variables; see `local_embedding_layers`."""
+        return self._layers_of(DATA_PARALLEL)
+
+    @property
+    def row_layers(self) -> list[keras.layers.Layer]:
+        """Layers of this rank's rows of row-sliced tables; see `local_embedding_layers`."""
+        return self._layers_of(ROW_SLICED)
+
+    def _layers_of(self, kind: str) -> list[keras.layers.Layer]:
+        layers = []
+        for g, group in enumerate(self._groups):
+            if group.kind != kind:
+                continue
+            holder = self._holders[g] if self._holders else None
+            if isinstance(holder, keras.layers.Layer):
+                layers.append(holder)
+                continue
+            spec = self._tables[group.shards[0].table]
+            layer = spec.layer_type.from_config(
+                {**spec.config, "input_dim": group.rows, "output_dim": group.dim}
+            )
+            if holder is not None:
+                layer.embeddings = holder
+                layer.built = True
+            layers.append(layer)
+        return layers
 
     def get_col_sliced_weights(self, local_weights, all_ranks: bool = False) -> list[np.ndarray]:
         """Returns the whole table-parallel tables; collective.

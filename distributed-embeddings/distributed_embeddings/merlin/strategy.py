@@ -31,6 +31,7 @@ class DistEmbeddingStrategy:
         strategy, input_table_map, column_slice_threshold, row_slice_threshold: See
             `DistributedEmbedding`.
         data_parallel_threshold, gpu_embedding_size: See `DistributedEmbedding`.
+        plan: The plan to describe, made with these thresholds; None: it is made.
 
     Attributes:
         strategy: Name of the strategy that placed the tables; "basic" on one rank.
@@ -71,30 +72,20 @@ class DistEmbeddingStrategy:
         row_slice_threshold: int | None = None,
         data_parallel_threshold: int | None = None,
         gpu_embedding_size: int | None = None,
+        *,
+        plan: Plan | None = None,
     ):
         specs = [read_table(t, layer) for t, layer in enumerate(embeddings)]
-        thresholds = (
+        values = (
             column_slice_threshold,
             row_slice_threshold,
             data_parallel_threshold,
             gpu_embedding_size,
         )
-        self._describe(
-            make_plan(specs, world_size, strategy, input_table_map, *thresholds), specs, thresholds
-        )
-
-    @classmethod
-    def of_plan(
-        cls, plan: Plan, specs: Sequence[TableSpec], thresholds: Sequence[int | None]
-    ) -> "DistEmbeddingStrategy":
-        """Returns the strategy of a plan; `thresholds` are the last four of the constructor."""
-        result = cls.__new__(cls)
-        result._describe(plan, specs, thresholds)
-        return result
-
-    def _describe(self, plan: Plan, specs, thresholds) -> None:
+        if plan is None:
+            plan = make_plan(specs, world_size, strategy, input_table_map, *values)
         self.strategy = "basic" if plan.world_size == 1 else plan.strategy
-        vars(self).update(zip(THRESHOLDS, thresholds, strict=True))
+        vars(self).update(zip(THRESHOLDS, values, strict=True))
         self.plan = plan
         self.global_configs = [{**spec.config, "layer_type": spec.original_type} for spec in specs]
         vars(self).update(plan_attributes(plan))

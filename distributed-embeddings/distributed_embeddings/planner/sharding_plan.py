@@ -95,8 +95,7 @@ class Plan:
         """A rank's variables: shards of one kind, device, width, itemsize and key.
 
         Tables that no feature reads have variables of their own, without gradient: Adam moves all
-            rows of a
-        variable that has one.
+        rows of a variable that has one.
         """
         members: dict[tuple[str, str, int, int, str, bool], list[Shard]] = {}
         for s in self.local_shards(rank):

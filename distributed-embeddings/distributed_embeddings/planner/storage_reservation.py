@@ -66,8 +66,7 @@ class MemoryBudget:
                                min(dense_bytes + step_bytes, device_bytes / 2))
 
         At most half is reserved for a step: small tables must not be refused because of a large
-            batch.
-        Without `only_to_fit` the reserve is the fraction.
+        batch. Without `only_to_fit` the reserve is the fraction.
         """
         if self.device_bytes is None:
             return None

@@ -119,8 +119,8 @@ def traffic(
     """Computes the bytes of each rank in one training step of trained tables.
 
     Sums of gradients take the minimum, which hierarchical sums reach: 2 (n - 1) / n of the bytes
-        summed
-    out of each of n ranks, and 2 (m - 1) / m out of each of m machines, shared evenly by its ranks.
+    summed out of each of n ranks, and 2 (m - 1) / m out of each of m machines, shared evenly by its
+    ranks.
 
     Args:
         batch: Numbers of ids; None: `expected_batch(plan)`.
