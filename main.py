@@ -18,10 +18,9 @@ from recipes.execution import execute
 from recipes.from_flags import load_feature_spec, report_plan
 from recipes.preset_choice import with_preset
 from recipes.registry import BY_NAME, definition_of
-from runtime.cli import exit_status
+from runtime.cli import USER_ERROR, exit_status
 from runtime.cluster import launcher
 from runtime.tensorflow_start import prepare_tensorflow
-from training.errors import USER_ERROR
 from training.failures import report_failure
 
 _HELP = {"--help", "-h", "-help", "--helpshort", "--helpfull"}

@@ -23,7 +23,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from config.flag import not_read, rules_of
+from config.flag import not_read, rules_of, value_text
 
 # Word for a value in the help, and the expected values in messages, by type.
 _KINDS = {
@@ -218,7 +218,8 @@ def _add_flags(
 def _add_flag(parser: Any, field: Field, hint: Any, default_value: Any) -> None:
     rules, (kind, is_list) = rules_of(field), _kind_of(hint)
     text = "; ".join(filter(None, (field.metadata["help"], field.metadata["details"])))
-    default = "" if isinstance(default_value, bool) else _default_text(default_value)
+    has_default = default_value not in (None, MISSING) and not isinstance(default_value, bool)
+    default = value_text(default_value) if has_default else ""
     text += f" (default {default})" if default and "default" not in text else ""
     settings: dict[str, Any] = {"help": text.replace("%", "%%")}
     if kind is bool:
@@ -250,12 +251,6 @@ def _kind_of(hint: Any) -> tuple[Any, bool]:
     if typing.get_origin(hint) is tuple:
         return typing.get_args(hint)[0], True
     return hint, False
-
-
-def _default_text(value: Any) -> str:
-    if value is None or value is MISSING:
-        return ""
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _options_of(

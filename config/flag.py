@@ -206,6 +206,11 @@ def rules_of(field: "dataclasses.Field[Any]") -> Rules:
     return cast(Rules, field.metadata["rules"])
 
 
+def value_text(value: Any) -> str:
+    """Returns a value as it is written on the command line: a list with commas."""
+    return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+
+
 def mask_passwords(value: Any) -> Any:
     """Returns a text without user and password of its URIs, for logs and files; other values
     unchanged.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from config.config import Config, fields_of, sections_of
+from config.flag import value_text
 
 # Paths of logs, which a repetition must not overwrite.
 _OF_THE_RUN = ("run_dir", "log_path", "rank_logs", "mlperf_log", "tensorboard_dir")
@@ -127,6 +128,4 @@ def argument(name: str, value: Any) -> str:
     """Returns a flag with its value as one argument of a command line: `--batch_size=512`."""
     if isinstance(value, bool):
         return f"--{'' if value else 'no'}{name}"
-    if isinstance(value, tuple | list):
-        value = ",".join(map(str, value))
-    return f"--{name}={'' if value is None else value}"
+    return f"--{name}={'' if value is None else value_text(value)}"

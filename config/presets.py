@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from config.config import Config
+from config.flag import value_text
 from config.sections.run import AUTO, SMALL, TERABYTE
 
 
@@ -22,7 +23,7 @@ class Choice(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        values = ", ".join(f"{name} {_text(value)}" for name, value in self.values.items())
+        values = ", ".join(f"{name} {value_text(value)}" for name, value in self.values.items())
         return f"preset {self.preset} ({self.reason}): {values or 'no flag is changed'}"
 
 
@@ -87,7 +88,3 @@ def choose(
             return Choice(TERABYTE, {}, reason)
     family.choose_small(values, num_samples, **facts)
     return Choice(SMALL, values.chosen, reason)
-
-
-def _text(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

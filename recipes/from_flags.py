@@ -169,11 +169,11 @@ def make_plan(
         ValueError: the tables fit nowhere; the message names flags that help.
     """
     from distributed_embeddings.planner import (
+        Feature,
         Limits,
         PlanError,
         Table,
         Workload,
-        make_features,
         plan,
     )
 
@@ -188,11 +188,11 @@ def make_plan(
         flags.data_parallel_threshold,
         _size_bytes(flags.cpu_offloading_threshold_gb),
     )
-    inputs = range(len(use.tables))
+    features = tuple(Feature(t, hotness, use.is_pooled) for t, hotness in enumerate(use.hotness))
     try:
         workload = Workload(
             tuple(Table(*table) for table in use.tables),
-            make_features(inputs, use.hotness, [use.is_pooled] * len(inputs)),
+            features,
             world_size,
             global_batch_size=min(run.batch_size, use.max_samples or run.batch_size),
             state_bytes_per_element=optimizer.state_bytes_per_element,

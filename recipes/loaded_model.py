@@ -6,7 +6,7 @@ import functools
 import os
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from config.family import Definition
 from dataloading.pipeline.batch import Batch, Inputs, InteractionInputs, SequenceInputs
-from deployment.model import served_sequence
 from deployment.model.served_model import interface_of, serving_of
 from deployment.model.trained_model import open_checkpoint, restored_model
-from deployment.serving.interface import ServedFeature
+from deployment.serving.interface import ServedFeature, history_features
 from nn.metrics.classification import NonFiniteScores
 from nn.metrics.evaluator import Scorer
 from preproc.encoding.encoder import Encoder, EncodingError
@@ -61,7 +60,8 @@ class LoadedModel:
         # Equal batches have bit for bit the scores of `--mode predict`.
         self._batch_size = run.valid_batch_size or run.batch_size
         self.recipe, self._trained = trained.recipe, trained
-        self._features: Sequence[ServedFeature] = interface_of(trained).features
+        interface = interface_of(trained)
+        self._features, self._histories = interface.features, history_features(interface)
         self._scorer = Scorer(restored_model(trained))
 
     @property
@@ -83,15 +83,6 @@ class LoadedModel:
                 "preproc.transcode"
             )
         return encoder
-
-    @property
-    def _histories(self) -> dict[str, str]:
-        """History -> feature of the target item whose ids it has."""
-        names = [
-            [feature.name for feature in self._features if feature.input == kind]
-            for kind in (served_sequence.HISTORY, served_sequence.TARGET)
-        ]
-        return dict(zip(*names, strict=False))
 
     @functools.cached_property
     def _encoded(self) -> tuple[str, ...]:

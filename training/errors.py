@@ -1,10 +1,9 @@
 """Ends of a run that are not its normal end, and their exit codes."""
 
-# In addition to 0 (done), 1 (a defect, with a traceback) and `distributed.RANK_LOST`.
-USER_ERROR = 2
+# In addition to 0 (done), 1 (a defect, with a traceback), those of `runtime.cli` and
+# `distributed.RANK_LOST`.
 DIVERGED = 3
 STOPPED = 75  # by a signal, with a checkpoint: "temporary failure, try again" of sysexits.h
-INTERRUPTED = 130  # as in shells: 128 + SIGINT
 
 
 class TrainingDiverged(Exception):

@@ -6,17 +6,18 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from distributed_embeddings.collectives import CollectiveError
+from distributed_embeddings.collectives import CollectiveError, current
 
 from config.flag import mask_passwords
 from runtime.checkpoint import NonFiniteWeight
 from runtime.checkpoint.policy import CheckpointPolicy
 from runtime.checkpoint.saver import Saver
+from runtime.cli import INTERRUPTED, USER_ERROR
 from runtime.cluster import distributed, signals
 from runtime.cluster.distributed import RankLost
 from runtime.files.paths import error_text
 from training.checkpoints import attached_files
-from training.errors import DIVERGED, INTERRUPTED, STOPPED, USER_ERROR, Stopped, TrainingDiverged
+from training.errors import DIVERGED, STOPPED, Stopped, TrainingDiverged
 from training.state import RunContext
 
 
@@ -114,7 +115,7 @@ def report_failure(recipe: str, error: BaseException) -> int:
     text, code, is_printed = f"error: {error_text(error)}", USER_ERROR, True
     match error:
         case CollectiveError():
-            world = distributed.current()
+            world = current()
             if world.size > 1:
                 signals.ignore_sigterm()
             is_printed = world.is_chief
@@ -126,9 +127,9 @@ def report_failure(recipe: str, error: BaseException) -> int:
             pass
         case TrainingDiverged():
             text, code = f"training diverged: {error}", DIVERGED
-            is_printed = distributed.current().is_chief
+            is_printed = current().is_chief
         case Stopped():
-            text, code, is_printed = str(error), STOPPED, distributed.current().is_chief
+            text, code, is_printed = str(error), STOPPED, current().is_chief
         case KeyboardInterrupt():
             text, code = "interrupted", INTERRUPTED
         case _:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
+import os
+import threading
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -12,7 +15,6 @@ from config.command_line import parse
 from recipes.execution import execute
 from recipes.registry import definition_of
 from runtime.files.disk import no_follow
-from runtime.parent_process import end_with_parent
 from runtime.tensorflow_start import prepare_tensorflow
 from training.errors import TrainingDiverged
 
@@ -67,3 +69,19 @@ def _train(
         except (ValueError, OSError) as error:
             return FAILED, str(error)
     return DONE, None
+
+
+def end_with_parent() -> None:
+    """Ends this process, started by `multiprocessing`, at once when its parent ends.
+
+    A worker of a parent that was killed would otherwise wait for work forever. Does nothing in a
+    process that `multiprocessing` did not start.
+    """
+    threading.Thread(target=_exit_after_parent, daemon=True).start()
+
+
+def _exit_after_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

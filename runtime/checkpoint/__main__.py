@@ -18,7 +18,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 from config.command import CommandOptions, parse
-from config.flag import flag
+from config.flag import flag, value_text
 from runtime.checkpoint import files, reader
 from runtime.checkpoint.folder import Folder, resolve, suggest_previous
 from runtime.checkpoint.nvidia import folders
@@ -116,8 +116,7 @@ def inspect(path: Path, as_json: bool) -> None:
     flags = {k: v for k, v in description.get("flags", {}).items() if v is not None}
     if flags.get("dataset_type") != "synthetic":
         flags = {k: v for k, v in flags.items() if not k.startswith("synthetic_")}
-    lists = {k: ",".join(map(str, v)) for k, v in flags.items() if isinstance(v, list)}
-    print("flags: " + " ".join(f"--{k}={v}" for k, v in {**flags, **lists}.items()))
+    print("flags: " + " ".join(f"--{k}={value_text(v)}" for k, v in flags.items()))
     for name, entry in index.weights.items():
         shape = " x ".join(map(str, entry.shape)) or "scalar"
         print(f"{name}  {entry.dtype.name}  {shape}  in {len(entry.pieces)} pieces")

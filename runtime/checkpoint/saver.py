@@ -180,8 +180,6 @@ class Saver:
             return None, self._text(error)
 
     def _copy(self, weights: Sequence[Weight], writer: Writer) -> None:
-        for weight in weights:
-            weight.prepare()
         writer.start()
         try:
             with StragglerBarrier(self._world, "checkpoint.copying") as barrier:

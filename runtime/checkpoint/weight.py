@@ -33,9 +33,6 @@ class Weight(Protocol):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
-    def prepare(self) -> None:
-        """Called by all ranks together before they read; may be collective."""
-
     def saved_by(self, rank: int) -> Sequence[Box]:
         """Returns the boxes that `rank` saves; all ranks together save all of it once."""
 
@@ -70,9 +67,6 @@ class VariableWeight:
     def dtype(self) -> np.dtype[Any]:
         dtype: np.dtype[Any] = np.dtype(self.variable.dtype.as_numpy_dtype)
         return dtype
-
-    def prepare(self) -> None:
-        """Does nothing."""
 
     def saved_by(self, rank: int) -> list[Box]:
         return [matrix_of(self.shape)] if rank == 0 else []

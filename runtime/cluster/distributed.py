@@ -8,9 +8,10 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
-from distributed_embeddings.collectives import World, connected, set_current
+from distributed_embeddings.collectives import World, connected, current, set_current
 from distributed_embeddings.collectives.horovod_modules import horovod_tensorflow
 from distributed_embeddings.collectives.launch import launched, uses_mpi
 
@@ -74,39 +75,28 @@ def connect(
         RankLost, ValueError: a launcher started several processes, and they cannot be connected.
     """
     global _timeout_s
-    if (world := connected()) is not None:
-        return world
-    started = launched()
-    horovod = sys.modules.get("horovod.tensorflow")
-    initialised = horovod is not None and horovod.is_initialized()
-    if started is None and not initialised:
-        return World()
-    hvd = horovod_tensorflow()
-    if not initialised:
-        if start_timeout_s is None:
-            start_timeout_s = max(60.0, timeout_s)
-        launcher.set_defaults(timeout_s, start_timeout_s, uses_mpi(hvd), deterministic)
-        with launcher.limited(started, start_timeout_s):
+    if (connected_world := connected()) is not None:
+        return connected_world
+
+    def initialise(hvd: ModuleType) -> None:
+        limit_s = max(60.0, timeout_s) if start_timeout_s is None else start_timeout_s
+        launcher.set_defaults(timeout_s, limit_s, uses_mpi(hvd), deterministic)
+        with launcher.limited(launched(), limit_s):
             try:
                 hvd.init()
             except RuntimeError as error:
                 raise RankLost(f"Horovod could not connect the processes: {error}") from error
-    if started is not None and hvd.size() != started.size:
-        raise ValueError(launcher.describe_split_world(hvd, started))
-    if hvd.size() == 1:
+
+    world = current(initialise)
+    if world.size == 1:
         return World()
-    world = MonitoredWorld(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
+    world = MonitoredWorld(**vars(world))
     set_current(world)
     _timeout_s = float(os.environ.get("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS") or 0)
-    note = launcher.describe_missing_timeout(hvd) if world.is_chief else None
+    note = launcher.describe_missing_timeout(horovod_tensorflow()) if world.is_chief else None
     if note:
         print(note, file=sys.stderr, flush=True)
     return world
-
-
-def current() -> World:
-    """Returns the world of `connect()`; connects if that was not done before."""
-    return connect()
 
 
 def run_on_all_ranks(world: World, action: Callable[[], Any]) -> Any:

@@ -129,22 +129,6 @@ def _rendezvous_status(rank: int) -> int:
         return connection.getresponse().status
 
 
-def describe_split_world(hvd: ModuleType, launched: Launched) -> str:
-    """Returns the error message if Horovod does not see the processes that were started."""
-    if hvd.mpi_built():
-        other = "with the mpirun of the MPI that Horovod was built with"
-    else:
-        other = (
-            "have MPI built in: install it (Debian: apt-get install libopenmpi-dev openmpi-bin), "
-            "then `make -B setup`"
-        )
-    return (
-        f"{launched.size} processes were started ({launched.variable}={launched.size}), but "
-        f"Horovod sees {hvd.size()}, and each would train a model of its own: start them with "
-        f"`horovodrun --gloo -np {launched.size} ...`, or {other}"
-    )
-
-
 def describe_missing_timeout(hvd: ModuleType) -> str | None:
     """Returns a warning if Horovod has no time-out for a missing rank: Gloo, as published."""
     version = importlib.metadata.version("horovod")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from config.flag import value_text
 from runtime.logs import plots
 from runtime.logs.plots import Points
 from runtime.readable import metric_text, text_table
@@ -207,7 +208,7 @@ def label_to_sort_by(labels: Sequence[str], sort: str) -> str:
 def _differing_flags(records: Sequence[RunRecord]) -> list[str]:
     rows = [["data set", *(record.data_set for record in records)]]
     for name in {k: None for record in records for k in record.parameters if k not in _OWN}:
-        values = [_text(record.parameters.get(name, _ABSENT)) for record in records]
+        values = [value_text(record.parameters.get(name, _ABSENT)) for record in records]
         if len({*values} - {_ABSENT}) > 1:  # runs without the flag do not differ
             rows.append([name, *values])
     header = ["flags that differ", *(record.name for record in records)]
@@ -275,10 +276,6 @@ def draw_curves(path: str | Path, records: Sequence[RunRecord], prefix: str = ""
                 name = record.name.removeprefix(prefix)
                 curves.setdefault(panel, {})[name] = points
     plots.draw("comparison", path, curves=curves)
-
-
-def _text(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _cut(text: str) -> str:

@@ -22,6 +22,7 @@ from dataloading.formats.stored_dataset import StoredDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from nn.metrics.group_metrics import Grouping, GroupMetrics
 from recipes.registry import DLRM, NCF
+from runtime.cli import USER_ERROR
 from runtime.logs.run_folder import evaluation_names, make_run_dir, training_names
 from training import errors, schedule
 
@@ -489,7 +490,7 @@ def test_group_metrics(tiny, trained, tmp_path):
 )
 def test_bad_group_column(tiny, tmp_path, capsys, flags, message):
     code, _ = in_process(tmp_path, f"--dataset_path={tiny}", *TINY, *flags)
-    assert code == errors.USER_ERROR
+    assert code == USER_ERROR
     assert re.search(message, " ".join(capsys.readouterr().err.split()))
 
 

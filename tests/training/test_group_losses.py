@@ -4,9 +4,9 @@ import re
 
 import pytest
 
+from runtime.cli import USER_ERROR
 from tests.recipes.test_entry_scripts import TINY, in_process, lines
 from tests.tables import check_same_arrays
-from training import errors
 
 GROUPS = ("--group_column=cat_1", "--epochs=2", "--optimizer=adam")
 
@@ -36,7 +36,7 @@ def test_best_by_a_metric_of_groups(tiny, tmp_path, capsys):
     best = max(data["ndcg@5"] for data in evaluated if "ndcg@5" in data)
     assert summary["best_ndcg@5"] == best and "best validation ndcg@5" in capsys.readouterr().out
     flags = (f"--dataset_path={tiny}", *TINY, *GROUPS, "--metric=ndcg@3")
-    assert in_process(tmp_path, *flags)[0] == errors.USER_ERROR
+    assert in_process(tmp_path, *flags)[0] == USER_ERROR
     assert "one of auc, log_loss, " in " ".join(capsys.readouterr().err.split())
 
 
@@ -62,5 +62,5 @@ def test_without_evaluations(tiny, tmp_path):
 )
 def test_errors(tiny, tmp_path, capsys, flags, message):
     code, _ = in_process(tmp_path, f"--dataset_path={tiny}", *TINY, *flags)
-    assert code == errors.USER_ERROR
+    assert code == USER_ERROR
     assert re.search(message, " ".join(capsys.readouterr().err.split()))

@@ -7,8 +7,9 @@ import functools
 import hashlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from distributed_embeddings.collectives.horovod_modules import horovod_tensorflow
@@ -222,10 +223,13 @@ class World:
             )
 
 
-def current() -> World:
+def current(initialise: Callable[[ModuleType], None] = lambda hvd: hvd.init()) -> World:
     """Returns the world of this process: that of `set_current`, or else Horovod's.
 
     Initialises Horovod if a launcher (horovodrun, mpirun, srun) started several processes.
+
+    Args:
+        initialise: Function of Horovod's module that does so.
 
     Raises:
         ValueError: Several processes were started, and Horovod cannot be imported or sees one.
@@ -239,12 +243,18 @@ def current() -> World:
         return World()
     hvd = horovod_tensorflow()
     if not is_initialised:
-        hvd.init()
+        initialise(hvd)
     if started is not None and hvd.size() != started.size:
+        other = "with the mpirun of the MPI that Horovod was built with"
+        if not hvd.mpi_built():
+            other = (
+                "have MPI built in: install it (Debian: apt-get install libopenmpi-dev "
+                "openmpi-bin), then build Horovod again (in the toolkit: `make -B setup`)"
+            )
         raise ValueError(
             f"{started.size} processes were started ({started.variable}={started.size}), but "
-            f"Horovod sees {hvd.size()}: start them with `horovodrun --gloo -np {started.size}`, "
-            "or with the mpirun of the MPI that Horovod was built with"
+            f"Horovod sees {hvd.size()}, and each would train a model of its own: start them with "
+            f"`horovodrun --gloo -np {started.size} ...`, or {other}"
         )
     return World(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
 

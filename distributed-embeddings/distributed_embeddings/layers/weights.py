@@ -63,9 +63,6 @@ class TableWeight:
             self, name=name, shape=shape, dtype=np.dtype(np.float32), local=local
         )
 
-    def prepare(self) -> None:
-        """Does nothing: `read` is local."""
-
     def saved_by(self, rank: int) -> list[Box]:
         """Returns the boxes that a rank saves; rank 0 saves what all have copies of."""
         return [

@@ -19,7 +19,6 @@ from distributed_embeddings.planner.types import (
     PlanError,
     Shard,
     Table,
-    make_features,
 )
 
 __all__ = [
@@ -40,7 +39,6 @@ __all__ = [
     "Shard",
     "Table",
     "Workload",
-    "make_features",
     "plan",
     "report",
 ]

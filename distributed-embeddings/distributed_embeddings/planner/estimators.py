@@ -27,7 +27,7 @@ class Workload:
 
     Attributes:
         tables: The tables; may be empty.
-        features: The inputs, see `make_features`.
+        features: The inputs.
         global_batch_size: Samples per step of all ranks together.
         state_bytes_per_element: Optimizer state per element of a table: SGD 0, momentum or Adagrad
             4, Adam 8.

@@ -1,6 +1,5 @@
 """Types of the embedding sharding planner: tables, features, shards, limits."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 # Sharding type of a shard.
@@ -64,30 +63,6 @@ class Feature:
     def num_vectors(self) -> float:
         """Output vectors per sample."""
         return 1.0 if self.combined else self.hotness
-
-
-def make_features(
-    input_table_map: Sequence[int],
-    hotness: Sequence[float] | None = None,
-    combined: Sequence[bool] | None = None,
-) -> tuple[Feature, ...]:
-    """Builds features from parallel sequences.
-
-    Args:
-        input_table_map: For each feature the number of its table.
-        hotness: For each feature the ids per sample; None: 1.
-        combined: For each feature whether its vectors are pooled; None: all.
-    """
-    count = len(input_table_map)
-    hotness = [1.0] * count if hotness is None else hotness
-    combined = [True] * count if combined is None else combined
-    for name, values in (("hotness", hotness), ("combined", combined)):
-        if len(values) != count:
-            raise ValueError(f"{name}: expected {count} entries, one per input, got {len(values)}")
-    return tuple(
-        Feature(int(t), float(h), bool(c))
-        for t, h, c in zip(input_table_map, hotness, combined, strict=True)
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,15 @@
 """Plans from keyword arguments."""
 
 from dataclasses import fields
+from itertools import starmap
 
 from distributed_embeddings.planner import (
+    Feature,
     Limits,
     MemoryBudget,
     Plan,
     Table,
     Workload,
-    make_features,
     plan,
 )
 
@@ -40,12 +41,15 @@ def plan_of(
             shapes plans that fit without limits.
     """
     inputs = range(len(tables)) if input_table_map is None else input_table_map
+    hotness = [1.0] * len(inputs) if hotness is None else hotness
+    combined = [True] * len(inputs) if combined is None else combined
+    features = tuple(starmap(Feature, zip(inputs, hotness, combined, strict=True)))
     limits = {name: options.pop(name) for name in _LIMITS & options.keys()}
     budget = {name: options.pop(name) for name in _BUDGET & options.keys()}
     if host_memory_bytes is not None:
         host_memory_bytes = int(host_memory_bytes)
     return plan(
-        Workload(tuple(tables), make_features(inputs, hotness, combined), world_size, **options),
+        Workload(tuple(tables), features, world_size, **options),
         Limits(**limits),
         strategy,
         MemoryBudget(device_memory_bytes, host_memory_bytes, **{"only_to_fit": False, **budget}),

@@ -235,8 +235,6 @@ def test_attributes_in_merlins_numbering():
         ({"device_memory_bytes": float("nan")}, "device_bytes must be at least 0"),
         ({"reserved_fraction": 1.0}, r"reserved_fraction must be in \[0, 1\), got 1.0"),
         ({"input_table_map": [0, 2]}, r"input_table_map\[1\]: expected .* 0 to 1, got 2"),
-        ({"hotness": [1]}, "hotness: expected 2 entries, one per input, got 1"),
-        ({"combined": [True] * 3}, "combined: expected 2 entries, one per input, got 3"),
         ({"hotness": [1, -1]}, r"hotness\[1\] must not be negative"),
         ({"tables": tables((0, 4))}, "rows, dim and itemsize of a table must be at least 1"),
         (

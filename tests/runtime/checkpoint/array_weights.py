@@ -27,9 +27,6 @@ class ArrayWeight:
         whole = matrix_of(self.shape)
         return self.values.reshape(whole.rows, whole.columns)
 
-    def prepare(self) -> None:
-        """Nothing to do."""
-
     def saved_by(self, rank: int) -> list[Box]:
         """Boxes without elements are not saved."""
         boxes = self._cuts[rank] if rank < len(self._cuts) else []

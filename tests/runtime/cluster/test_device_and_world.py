@@ -80,7 +80,8 @@ def stand_in(monkeypatch, size, mpi_built=True, initialised=False):
     else:
         monkeypatch.delitem(sys.modules, "horovod.tensorflow", raising=False)
         monkeypatch.setattr(launcher, "set_defaults", lambda *args: None)
-    monkeypatch.setattr(distributed, "horovod_tensorflow", lambda: hvd)
+    for module in (distributed, world_module):
+        monkeypatch.setattr(module, "horovod_tensorflow", lambda: hvd)
     return hvd
 
 
@@ -119,7 +120,7 @@ def test_connecting(monkeypatch):
     world = distributed.connect()
     assert world == distributed.MonitoredWorld(rank=1, size=3, local_rank=1, local_size=2)
     assert not world.is_chief
-    assert distributed.connect(timeout_s=5) is world is distributed.current()
+    assert distributed.connect(timeout_s=5) is world
     monkeypatch.setattr(world_module, "_world", None)
     monkeypatch.delenv("HOROVOD_SIZE")
     stand_in(monkeypatch, size=2, initialised=True)

@@ -66,7 +66,7 @@ def make_plan(sizes: ModelSizes, world_size: int) -> planner.Plan:
     tables = [planner.Table(f"t{t}", rows, dim) for t, (rows, dim) in enumerate(sizes.tables)]
     workload = planner.Workload(
         tuple(tables),
-        planner.make_features(*zip(*sizes.features, strict=True)),
+        tuple(planner.Feature(*feature) for feature in sizes.features),
         world_size,
         global_batch_size=FLAGS.batch_size,
         state_bytes_per_element=STATE_BYTES[FLAGS.optimizer],

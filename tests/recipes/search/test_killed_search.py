@@ -9,7 +9,7 @@ import psutil
 PARENT = """
 import multiprocessing, os, time
 from concurrent.futures import ProcessPoolExecutor
-from runtime.parent_process import end_with_parent
+from recipes.search.trial_worker import end_with_parent
 
 context = multiprocessing.get_context("spawn")
 pool = ProcessPoolExecutor(1, context, end_with_parent)
