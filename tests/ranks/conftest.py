@@ -15,6 +15,7 @@ from tests.forked_python import install_shim
 from tests.ranks import horovodrun, recipe_worker
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+PACKAGE = ROOT / "distributed-embeddings"
 
 
 class RanksRun(NamedTuple):
@@ -72,7 +73,8 @@ def run_ranks(request, tmp_path_factory):
             [*command, *map(str, args)],
             {
                 **os.environ,
-                "PYTHONPATH": f"{ROOT}:{ROOT}/distributed-embeddings/tests",
+                # The package of this checkout, not the one that is installed.
+                "PYTHONPATH": f"{ROOT}:{PACKAGE}:{PACKAGE}/tests",
                 "TF_CPP_MIN_LOG_LEVEL": "2",
                 "TF_NUM_INTRAOP_THREADS": "1",
                 "TF_NUM_INTEROP_THREADS": "1",
