@@ -24,6 +24,7 @@ from preproc.engines.bad_lines import (
 )
 from preproc.sources.column_chunk import CSV, SourceChunk
 from preproc.sources.duckdb_files import BLANKS, quoted, read_csv
+from preproc.sources.header import header_lines
 
 _LINE_BREAKS = "Invalid Input Error: The CSV Parser state machine reached an invalid state"
 _COLUMNS = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
@@ -78,6 +79,10 @@ def create_table(
     try:
         bad = create(connection, table, chunk, names)
         suspects = {line.file for line in bad.first}
+        # Without an error, DuckDB reads no row after a line break in a name that is not that of
+        # the lines; spreadsheets write such names.
+        if chunk.type == CSV and chunk.header:
+            suspects |= {i for i, file in enumerate(files) if header_lines(file, chunk) > 1}
     except duckdb.InvalidInputException as raised:
         if _LINE_BREAKS not in str(raised):
             raise

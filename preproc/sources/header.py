@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 
 from dataloading.spec.rules import listing
+from preproc.sources.column_chunk import SourceChunk
 from preproc.sources.contents import check_no_json
 from preproc.sources.file_store import FileStore, text_start
 
@@ -94,6 +95,15 @@ def check_header(store: FileStore, path: str, names: list[str], delimiter: str) 
             f"{listing(repeated)}, which are values of these columns in later lines, too; possible "
             f"solutions: add a header, or {NO_HEADER}"
         )
+
+
+def header_lines(file: str, chunk: SourceChunk) -> int:
+    """Returns the number of lines that the names of the columns of a local CSV file take."""
+    text = _decoded(text_start(FileStore(), file), file)
+    quotes = csv.QUOTE_MINIMAL if chunk.quoting else csv.QUOTE_NONE
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=chunk.delimiter, quoting=quotes)
+    next(lines, None)
+    return lines.line_num
 
 
 def _lines(text: str, delimiter: str, quoting: bool = True) -> Iterator[list[str]]:

@@ -11,6 +11,7 @@ CSV = {
     "line_break_in_field": (b'a,b\n"x\ny",2\n3,4\n', [("x\ny", "2"), ("3", "4")]),
     "other_line_end_in_field": (b'a,b\n"x\r\ny\rz",2\n3,4\n', [("x\r\ny\rz", "2"), ("3", "4")]),
     "delimiter_in_field": (b'a,b\n"1,5",2\n', [("1,5", "2")]),
+    "line_break_in_name": (b'\xef\xbb\xbf"a\n",b\r\n1,2\r\n3,4\r\n', [("1", "2"), ("3", "4")]),
     "doubled_quotes": (b'a,b\n"x ""y"" z",2\n', [('x "y" z', "2")]),
     "quote_inside": (b'a,b\nx"y,2\n', [('x"y', "2")]),
     "missing": (b'a,b\n,2\n1,\n"",""\n', [(None, "2"), ("1", None), ("", "")]),
