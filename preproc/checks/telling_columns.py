@@ -31,6 +31,7 @@ _TELLS_LABEL = Kind(
     "such a column usually follows from the label and is not known when rows are scored",
 )
 _UNIQUE = Kind("unique_values", "later rows have other values, about which nothing can be learned")
+_DATES = Kind("dates", "later rows have later dates, about which nothing can be learned")
 _ROW_NUMBERS = Kind(
     "row_numbers", "a row's number depends on how the file was made, and is new in each later row"
 )
@@ -155,6 +156,22 @@ def useless_columns(
             is_unique = is_unique and present >= _LEAST_ROWS
             checks.append(useless_column(_UNIQUE, name, is_unique, seen))
     return checks
+
+
+def dates(facts: Mapping[str, ColumnFacts]) -> list[Finding]:
+    """Returns the notes of columns of dates, which are left out."""
+    return [
+        _DATES.finding(
+            NOTE,
+            (name,),
+            f"'{name}' has dates",
+            "it is left out; add a column of what repeats, such as the weekday, the hour or the "
+            f"age in days, or {'write them as text and ' if own.other_type else ''}keep them as "
+            f"ids with --keep {name}",
+        )
+        for name, own in facts.items()
+        if own.are_dates
+    ]
 
 
 def _counting(

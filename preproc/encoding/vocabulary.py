@@ -175,14 +175,14 @@ class Vocabulary(IdEncoding):
             raise self.invalid("date", "the day of the new rows, as days are kept", date)
         texts = counts["value"].combine_chunks().cast(pa.string())
         occurrences = counts["count"].combine_chunks().cast(pa.int64())
-        positions = self.index.find(texts)
+        positions = self.positions(texts)
         is_known, added = positions >= 0, occurrences.to_numpy(zero_copy_only=False)
         new = pa.table({"value": texts, "count": occurrences}).filter(
             pa.array(~is_known & (added >= least))
         )
         new = new.sort_by([("count", "descending"), ("value", "ascending")]).combine_chunks()
         sums = self.counts.to_numpy().copy()
-        sums[positions[is_known]] += added[is_known]
+        np.add.at(sums, positions[is_known], added[is_known])  # a value has several spellings
         days = None if date is None else self._days(date, positions[is_known])
         stays = np.ones(len(self.values), bool)
         if evict_after is not None:

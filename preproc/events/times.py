@@ -16,7 +16,7 @@ from preproc.engines.engine import Engine, fetch_row
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _ZONE = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
 _CLOCK = r"[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?"
-_TIMESTAMP = rf"^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}({_CLOCK}{_ZONE}?)?$"
+TIMESTAMP = rf"^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}({_CLOCK}{_ZONE}?)?$"
 _OFFSET = r":[0-9]{2}[+-][0-9:]+$"
 _MOST_SECONDS = ((1 << 63) - 1) // 10**9 - 1
 _LARGEST = 1.7976931348623157e308  # of float64
@@ -93,7 +93,7 @@ def _nanoseconds(text: ir.StringValue) -> ir.IntegerValue:
     # DuckDB's seconds are float64, which Ibis takes for integers.
     seconds = seconds.cast("float64").cast("int64")
     fraction = text.re_extract(r"\.([0-9]+)", 1).rpad(_NANOSECONDS, "0")
-    is_valid = text.re_search(_TIMESTAMP) & seconds.between(-_MOST_SECONDS, _MOST_SECONDS)
+    is_valid = text.re_search(TIMESTAMP) & seconds.between(-_MOST_SECONDS, _MOST_SECONDS)
     return ibis.ifelse(
         is_valid, seconds * 10**_NANOSECONDS + fraction.try_cast("int64"), ibis.null("int64")
     )

@@ -169,7 +169,7 @@ class Fit:
         )
 
     def _vocabulary(self, request: VocabularyRequest) -> Vocabulary:
-        counts = self.text_counts(request.name)
+        counts = self.text_counts(request.name, self._is_integer(request.name))
         rows, is_single = self._num_values(request), counts.n == 1
         sums = fetch_row(
             self.engine,
@@ -203,8 +203,12 @@ class Fit:
             threshold=threshold,
         )
 
-    def text_counts(self, column: str) -> ir.Table:
-        """Returns the texts of a column (`value`, null for missing) and their counts (`n`)."""
+    def text_counts(self, column: str, is_integer: bool) -> ir.Table:
+        """Returns the texts of a column (`value`, null for missing) and their counts (`n`).
+
+        Args:
+            is_integer: texts such as `7.0` become `7`.
+        """
         facts, counts = self.facts[column], self.counts(column)
         value = counts[VALUE]
         if value.type().is_string() and not facts.list_form and not facts.has_point:
@@ -212,7 +216,6 @@ class Fit:
         if facts.list_form:
             value = lists(value, facts.list_form, self.missing).unnest()
         rows = counts.select(raw=value, n=counts[COUNT])
-        is_integer = self._is_integer(column)
         rows = rows.select(value=text(rows.raw, self.missing, is_integer), n=rows.n)
         return self.engine.store_table(rows.group_by("value").agg(n=rows.n.sum()), "texts")
 

@@ -9,6 +9,7 @@ import ibis.expr.types as ir
 from preproc.encoding.arrow_columns import NUMBER
 from preproc.encoding.lists import SEPARATOR
 from preproc.engines.engine import Engine, fetch_row
+from preproc.events.times import TIMESTAMP
 from preproc.fitting.expressions import (
     CODE,
     DIGITS,
@@ -44,6 +45,7 @@ class ColumnFacts:
         list_form: form of lists, see `expressions.lists`; empty: single values.
         hotness: length of the longest list.
         other_type: type that is neither text nor number; empty for others.
+        are_dates: whether all values are dates or times of dates, as text or as a type.
         near_numbers: of texts of which nearly all are numbers; None for others.
         unsplit_lists: of texts that look like lists and are single values; None for others.
     """
@@ -58,6 +60,7 @@ class ColumnFacts:
     list_form: str = ""
     hotness: int = 1
     other_type: str = ""
+    are_dates: bool = False
     near_numbers: NearNumbers | None = None
     unsplit_lists: UnsplitLists | None = None
 
@@ -95,12 +98,12 @@ def count_values(
 
 
 def column_facts(
-    engine: Engine, counts: ir.Table, missing: Sequence[str], is_list: bool = False
+    engine: Engine, counts: ir.Table, missing: Sequence[str], is_list: bool | None = None
 ) -> ColumnFacts:
     """Returns the facts of a column, from its table of `count_values`.
 
     Args:
-        is_list: its texts are known to be lists.
+        is_list: whether its texts are lists; None: that is inferred.
     """
     kind = counts[VALUE].type()
     if kind.is_array():
@@ -108,7 +111,8 @@ def column_facts(
     if kind.is_string():
         return _text_facts(engine, counts, tuple(missing), is_list)
     if not (kind.is_numeric() or kind.is_boolean()):
-        return ColumnFacts(1, 0, 1, other_type=str(kind))
+        are_dates = kind.is_date() or kind.is_timestamp()
+        return ColumnFacts(1, 0, 1, other_type=str(kind), are_dates=are_dates)
     value = counts[VALUE]
     present = ~value.isnan() & value.notnull() if kind.is_floating() else value.notnull()
     whole = ibis.literal(True)
@@ -140,7 +144,7 @@ def _sum(counts: ir.Table, condition: ir.BooleanValue) -> ir.IntegerScalar:
 
 
 def _text_facts(
-    engine: Engine, counts: ir.Table, missing: tuple[str, ...], is_list: bool
+    engine: Engine, counts: ir.Table, missing: tuple[str, ...], is_list: bool | None
 ) -> ColumnFacts:
     value = counts[VALUE]
     row = fetch_row(
@@ -151,12 +155,15 @@ def _text_facts(
             distinct=value.count(),
             numbers=_sum(counts, value.re_search(NUMBER)),
             formatted=_sum(counts, value.re_search(FORMATTED)),
+            dates=_sum(counts, value.re_search(TIMESTAMP)),
         ),
     )
     present, rows, distinct = (row[name] or 0 for name in ("present", "rows", "distinct"))
     numbers = row["numbers"]
     if is_list or (present and numbers < present):
-        form, lists = _list_form(engine, counts, value, present)
+        form, lists = "", None
+        if is_list is not False:
+            form, lists = _list_form(engine, counts, value, present)
         form = form or (SEPARATOR if is_list else "")
         if form:
             facts = _list_facts(engine, counts, form, missing)
@@ -170,6 +177,7 @@ def _text_facts(
             present,
             rows - present,
             distinct,
+            are_dates=row["dates"] == present,
             near_numbers=near,
             unsplit_lists=None if near else lists,
         )

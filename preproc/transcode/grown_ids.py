@@ -32,7 +32,7 @@ def grown_encoder(
     date = parse_date(flags.date)
     for feature in known.encoder.features:
         if isinstance(feature, Vocabulary):
-            texts = fit.text_counts(feature.column)
+            texts = fit.text_counts(feature.column, feature.is_integer)
             counts = fit.fetch_texts(texts.filter(texts.value.notnull()))
             if not flags.allow_mostly_new:
                 _check_known(feature, counts, known)
@@ -53,7 +53,7 @@ def grown_encoder(
 
 def _check_known(feature: Vocabulary, counts: pa.Table, known: KnownData) -> None:
     """Raises ValueError where most values of a column are unknown to the vocabulary that grows."""
-    is_known = pc.is_in(counts["value"], value_set=feature.values)
+    is_known = pa.array(feature.positions(counts["value"].combine_chunks()) >= 0)
     sums = [int(pc.sum(rows["count"]).as_py() or 0) for rows in (counts, counts.filter(is_known))]
     profile = known.encoder.profile.get(feature.column)
     trained = 0.0 if profile is None else profile.unknown or 0.0

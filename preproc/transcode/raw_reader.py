@@ -7,7 +7,7 @@ from dataloading.spec import rules
 from dataloading.spec.data_set_files import ENCODER_FOLDER, METADATA, SPEC_FILE
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TEST, TRAIN
 from preproc.checks.report import PASSED, Finding
-from preproc.checks.telling_columns import SAMPLE_ROWS, telling_columns, useless_columns
+from preproc.checks.telling_columns import SAMPLE_ROWS, dates, telling_columns, useless_columns
 from preproc.checks.text_columns import mixed_texts, unsplit_lists
 from preproc.encoding.encodings import Label
 from preproc.engines.engine import PART, ROW, SPLIT, Engine
@@ -195,13 +195,14 @@ def _useless_columns(
     raw: RawTables, facts: Mapping[str, ColumnFacts], kinds: Mapping[str, str]
 ) -> list[Finding]:
     """Returns the checks of columns that may be left out, at most one that fails for each."""
-    own = {name: facts[name] for name in facts if kinds[name] != OTHER}
+    own = {n: facts[n] for n in facts if kinds[n] != OTHER and not facts[n].are_dates}
     rows = raw.tables[TRAIN], own, kinds, raw.missing, raw.most_rows
     checks = useless_columns(raw.engine, *rows)
     failed = {name for check in checks if check.level != PASSED for name in check.columns}
     others = {n: kinds[n] for n in own if n not in failed and not facts[n].list_form}
     sample = raw.train_sample(SAMPLE_ROWS)
-    return checks + telling_columns(raw.engine, sample, others, raw.label, raw.missing)
+    telling = telling_columns(raw.engine, sample, others, raw.label, raw.missing)
+    return checks + dates(facts) + telling
 
 
 def _check_splits(spec: RawSpec, split: SplitRequest | None) -> None:

@@ -99,17 +99,20 @@ class RawTables:
         facts = self._facts.get(column)
         return 0 if facts is None else math.inf if facts.is_continuous else facts.distinct
 
-    def facts(self, columns: Sequence[str], lists: Sequence[str] = ()) -> Mapping[str, ColumnFacts]:
-        """Returns the facts of columns in train; `lists`: those that are known to be lists."""
+    def facts(
+        self, columns: Sequence[str], lists: Sequence[str] | None = None
+    ) -> Mapping[str, ColumnFacts]:
+        """Returns the facts of columns in train; `lists`: those that are lists; None: inferred."""
         engine, missing = self.engine, self.missing
-        others = [n for n in columns if n not in self._facts and n not in lists]
+        others = [n for n in columns if n not in self._facts and n not in (lists or ())]
         table = self.tables[self.fitted]
         for name in continuous_columns(engine, table, others, missing, self.most_rows):
             if facts := continuous_facts(engine, self.train_rows, name, missing):
                 self._facts[name] = facts
         for name in columns:
             if name not in self._facts:
-                self._facts[name] = column_facts(engine, self.counts(name), missing, name in lists)
+                is_list = None if lists is None else name in lists
+                self._facts[name] = column_facts(engine, self.counts(name), missing, is_list)
         return self._facts
 
     def refuse_near_numbers(self, columns: Sequence[str]) -> None:

@@ -36,7 +36,7 @@ FAULTS = {
     "hash": ([f"{i:x}" for i in RNG.integers(1 << 60, 1 << 62, ROWS)], "unique_values"),
     "session_id": (RNG.permutation(10**6)[:ROWS], "unique_values"),
     "refund": (np.where(LABEL, RNG.normal(90, 3, ROWS).round(2), 0.0), "tells_label"),
-    "paid_at": (np.where(LABEL, "2026-11-0" + RNG.choice([*"123"], ROWS), ""), "tells_label"),
+    "paid_at": (np.where(LABEL, "2026-11-0" + RNG.choice([*"123"], ROWS), ""), "dates"),
     "total": ((100 * LABEL + RNG.normal(0, 5, ROWS)).round(4), "tells_label"),
     "inverse": ((RNG.normal(0, 5, ROWS) - 100 * LABEL).round(4), "tells_label"),
     "state": (np.where(LABEL, RNG.choice(["x", "z"], ROWS), "w"), "tells_label"),

@@ -74,6 +74,25 @@ def test_channels_by_hand(data_set):
     assert stored(data_set / "out", "paid") == pytest.approx(expected, rel=1e-6)
 
 
+def test_dates_of_all_formats(tmp_path, capsys):
+    day = datetime.date(2024, 1, 1)
+    days = [day + datetime.timedelta(i % 90) for i in range(ROWS)]
+    table = pa.table({"y": [i % 2 for i in range(ROWS)], "city": ["Bern", "Bern", "Oslo"] * 100})
+    typed = table.append_column("day", pa.array(days))
+    typed = typed.append_column("at", pa.array(days).cast(pa.timestamp("ns")))
+    pq.write_table(typed, tmp_path / "dates.parquet")
+    with open(tmp_path / "dates.csv", "w") as file:
+        print("y,city,day,at", file=file)
+        for y, city, own in zip(*typed.drop(["at"]).to_pydict().values(), strict=True):
+            print(f"{y},{city},{own},{own} 00:00:00", file=file)
+    for kind in ("parquet", "csv"):
+        assert run(tmp_path / f"dates.{kind}", "--label=y", output=tmp_path / kind) == 0
+        assert spec_of(tmp_path / kind).channel_spec["categorical"] == ("city",)
+        printed = capsys.readouterr().out
+        assert ("write them as text" in printed) == (kind == "parquet")
+        assert printed.count("has dates: it is left out") == 2
+
+
 TABLE = pa.table(
     {"y": [1, 0, 1, 0], "city": ["Bern", "Oslo", "Bern", None], "x": [1.5, 2.0, None, 4.0]}
 )

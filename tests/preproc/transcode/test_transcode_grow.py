@@ -51,6 +51,22 @@ def spec_of(data_set):
     return FeatureSpec.from_yaml(data_set / "feature_spec.yaml")
 
 
+def test_other_spellings_of_known_values(tmp_path):
+    for name, known, new in (
+        ("booleans", ["True", "False"] * 3, ["true", "FALSE"] * 3),
+        ("texts", ["7.0", "x"] * 3, ["7.0", "8.0"] * 3),
+        ("whole", ["7", "8"] * 3, ["7.0", "x"] * 3),
+        ("separators", ["a;b", "c"] * 3, ["a;b", "b;c"] * 3),
+    ):
+        folder = click_log(tmp_path / name, known)
+        assert run(folder, *ENCODING) == 0
+        flags = f"--vocabulary={folder / 'out'}", "--grow", "--allow_mostly_new"
+        assert run(click_log(tmp_path / f"{name}_2", new), *flags) == 0
+        values = vocabulary(tmp_path / f"{name}_2/out", "city")
+        assert sum(values.values()) == len(known + new), values
+        assert 0 not in stored(tmp_path / f"{name}_2/out", "city"), values
+
+
 def test_new_values(tmp_path, first, capsys):
     second = grown(tmp_path / "second", first, SECOND, "--date=2026-11-06")
     assert list(vocabulary(second, "city").items()) == [

@@ -79,7 +79,7 @@ def test_queries_of_times(tmp_path, monkeypatch):
     folder = numbered(tmp_path, [f"2024-01-{day:02d}" for day in range(1, 30)])
     assert run(folder, "--split_by_time=when") == 0
     divided = next(i for i, query in enumerate(queries) if SPLIT in query)
-    assert [i for i, query in enumerate(queries) if "[0-9]{4}-" in query][-1] == divided
+    assert [i for i, query in enumerate(queries) if "AS TIMESTAMP" in query][-1] == divided
 
 
 def test_shares_by_hand():

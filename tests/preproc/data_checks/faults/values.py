@@ -65,6 +65,13 @@ def texts_among_numbers() -> Iterator[Cell]:
     yield Cell("mixed_texts", "codes", "csv", write, expected)
 
 
+def dates() -> Iterator[Cell]:
+    for member, end in {"days": "", "times": " 12:30:00"}.items():
+        days = [f"2024-01-{1 + i % 28:02}{end}" for i in range(400)]
+        expected = Reported("dates", "day", "note", remedy=("--keep=day",))
+        yield Cell("dates", member, "csv", of_table(with_column("day", days)), expected)
+
+
 def formatted_numbers() -> Iterator[Cell]:
     for place in NEW_ROWS:
         table = changed(clean(place), "price", lambda value: f"{100 * value:,.2f}")
@@ -78,4 +85,5 @@ def cells() -> Iterator[Cell]:
     yield from missing_values()
     yield from missing_users_and_items()
     yield from texts_among_numbers()
+    yield from dates()
     yield from formatted_numbers()
