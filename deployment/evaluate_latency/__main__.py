@@ -21,8 +21,7 @@ from deployment import nvidia_flags
 from deployment.client import perf_analyzer
 from deployment.client.client import Client
 from deployment.client.closed_loop import ClosedLoop
-from deployment.client.drawn_requests import drawn_request
-from deployment.client.drawn_rows import drawn_rows
+from deployment.client.drawn_requests import drawn_request, drawn_rows
 from deployment.client.latency_statistics import Measurement, table, write_csv, write_original_csv
 from deployment.client.served_tensors import served_tensors
 from deployment.request_options import RequestOptions

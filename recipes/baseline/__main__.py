@@ -20,7 +20,7 @@ from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.spec.locate import CLICKS, families_of, find_feature_spec
 from recipes.baseline import comparison_table
-from recipes.baseline.comparison import BaselineRow
+from recipes.baseline.comparison import BaselineRow, measure_checkpoint
 from recipes.registry import BY_NAME
 from runtime.cli import exit_status
 from runtime.tensorflow_start import import_tensorflow
@@ -112,8 +112,6 @@ def compare(
             print(comparison_table.line(row, task), flush=True)
     if trained is not None:
         import_tensorflow()
-        from recipes.baseline.checkpoint import measure_checkpoint
-
         checkpoint = measure_checkpoint(trained, task)
         print(
             comparison_table.line(checkpoint, task),

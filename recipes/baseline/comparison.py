@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from config.config import Config
 from dataloading.spec import feature_spec as fs
@@ -17,7 +17,12 @@ from recipes.baseline.logistic import logistic_regression
 from recipes.baseline.sample_arrays import ClickSplit, read_fitting_rows
 from recipes.from_flags import evaluation_split
 
+if TYPE_CHECKING:
+    from deployment.model.trained_model import TrainedModel
+
 CLICK_METRICS = ("auc", "log_loss", "normalized_entropy")
+
+_BATCH_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -98,3 +103,20 @@ def _measuring(
         return BaselineRow(model.name, model.settings, chosen, elapsed_s)
 
     return measure
+
+
+def measure_checkpoint(trained: TrainedModel, task: BaselineTask) -> BaselineRow:
+    """Returns the metrics of a checkpoint on the evaluated rows.
+
+    Raises:
+        ValueError: the checkpoint or the data set cannot be read.
+    """
+    from deployment.model.trained_model import evaluation_rows, restored_model
+    from nn.metrics.evaluator import ClickEvaluator
+
+    start, config = time.perf_counter(), trained.config
+    dataset = evaluation_rows(trained, config.run.valid_batch_size or _BATCH_ROWS, task.split)
+    evaluator = (task.evaluator or ClickEvaluator)(restored_model(trained), dataset)
+    metrics = dict(evaluator.evaluate())
+    name = trained.path.resolve().name
+    return BaselineRow(config.model_name, name, metrics, time.perf_counter() - start)

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from deployment.client.drawn_requests import drawn_request
-from deployment.client.drawn_rows import drawn_rows
+from deployment.client.drawn_requests import drawn_request, drawn_rows
 from deployment.serving.checks import RequestChecker
 from deployment.serving.interface import Interface, ServedFeature, ServedTensor
 from deployment.serving.raw.encoded_rows import RawRows
