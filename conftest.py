@@ -3,6 +3,7 @@
 import fnmatch
 import os
 import re
+import sys
 
 import pytest
 
@@ -10,6 +11,10 @@ import pytest
 _variables = re.findall(r"(\w+)=", os.environ.get("MAKEFLAGS", ""))
 for _name in ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", *_variables):
     os.environ.pop(_name, None)
+
+# Where it is set, each process would compile its modules and rewrite their assertions again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 def pytest_addoption(parser):

@@ -6,13 +6,15 @@ import pytest
 
 from tests.preproc.criteo.test_spark_runs import QUICK_JAVA
 
+QUICK = (QUICK_JAVA, "spark.python.daemon.module=tests.preproc.spark_daemon")
+
 
 @contextlib.contextmanager
 def started(folder):
     """Yields a session of a few tasks."""
     from preproc.engines.spark import session as spark_session
 
-    options = spark_session.SessionOptions(None, (QUICK_JAVA,), 2, 3 << 30)
+    options = spark_session.SessionOptions(None, QUICK, 2, 3 << 30)
     session = spark_session.start(options, folder, "tests")
     # Fixed partitions: even a small vocabulary has several parts.
     session.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
