@@ -187,6 +187,7 @@ def check_state(actual, expected):
             np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.quick("adam-*", "averages-<lambda>", "legacy_adagrad-DistributedOptimizer")
 @pytest.mark.parametrize("wrap", [lambda optimizer: optimizer, dmp.DistributedOptimizer])
 @pytest.mark.parametrize("name", ["adam", "averages", "legacy_adagrad"])
 def test_fit(name, wrap, fused_kinds):

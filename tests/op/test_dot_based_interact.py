@@ -80,6 +80,7 @@ def test_numeric_gradients(features, layout):
         np.testing.assert_allclose(a, b, atol=2e-3)
 
 
+@pytest.mark.quick("joined-*", "*-float32")
 @pytest.mark.parametrize("dtype", ["float32", *LOW_PRECISION])
 @pytest.mark.parametrize("layout", ["joined", "separate", "pairs"])
 def test_layouts_against_plain_version(layout, dtype):

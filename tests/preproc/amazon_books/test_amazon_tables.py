@@ -52,6 +52,7 @@ def column(table, name):
     return table[name].type, table[name].to_pylist()
 
 
+@pytest.mark.quick("numbers-csv", "numbers-parquet", "text-txt", "text-jsonl")
 @pytest.mark.parametrize("form", ["csv", "txt", "parquet", "jsonl"])
 @pytest.mark.parametrize("kind", ["numbers", "text"])
 def test_whole_preparation(tmp_path, kind, form):
