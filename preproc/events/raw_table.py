@@ -43,14 +43,19 @@ class RawTable:
     def rows(self) -> ir.Table:
         """The columns under their names in expressions, and the number of the row.
 
-        Spellings of missing values are null; a column of several types is text.
+        Spellings of missing values are null, in keys also NaN; booleans and columns of several
+        types are text.
         """
         types = {n: {table[own].type() for table in self.tables} for n, own in self.names.items()}
         parts = []
         for table, first in zip(self.tables, self._first_rows, strict=False):
             columns = {ROW: table[ROW] + first}
             for name, own in self.names.items():
-                column = table[own] if len(types[name]) == 1 else table[own].cast("string")
+                column = table[own] if name in (TIME, RATING) else _key(table[own])
+                if len(types[name]) > 1:
+                    column = column.cast("string")
+                    if table[own].type().is_floating():
+                        column = column.re_replace(r"\.0$", "")
                 is_text = column.type().is_string()
                 columns[name] = without_missing(column, self.missing) if is_text else column
             parts.append(table.select(**columns))
@@ -120,16 +125,25 @@ class RawTable:
             elif column.type().is_string():
                 if name == TIME or self.chunks[0].type != PARQUET:
                     tests[name] = (is_whole(column) | column.isnull()).all()
+            elif column.type().is_floating() and name != TIME:
+                tests[name] = (_is_exact(column) | column.isnull()).all()
             elif name != TIME:
                 raise ValueError(
                     f"{self.chunks[0].files[0]}: {self.names[name]} holds {column.type()}; "
-                    "users, items and their features are integers or text"
+                    "users, items and their features are whole numbers or text: convert it to text"
                 )
             if column.type().is_uint64() and (large := self.first(column > _MOST, name)):
                 _, place, value = large
                 raise ValueError(f"{place}: {self.names[name]} is {value}; it must be below 2^63")
         (counts,) = self.fetch(self.rows.aggregate(num_bad=_any(faults).sum(), **tests))
         integers |= {name for name in tests if counts[name] is not False}
+        for name in tests.keys() - integers:
+            if columns[name].type().is_floating():
+                _, place, value = self.first(~_is_exact(columns[name]), name) or (0, "", None)
+                raise ValueError(
+                    f"{place}: {self.names[name]} is {value}; users, items and their features are "
+                    "text or whole numbers, as floats up to 2^53: convert it to text"
+                )
         return int(counts["num_bad"] or 0), integers
 
     def required(self, *names: str) -> dict[str, ir.BooleanValue]:
@@ -236,6 +250,17 @@ def is_whole(text: ir.StringValue) -> ir.BooleanValue:
     """
     shortest = text.try_cast("int64").cast("string")
     return ((shortest == text) | (shortest + ".0" == text)).fill_null(False)
+
+
+def _key(column: ir.Value) -> ir.Value:
+    """Returns a column of users, items or features: floats without NaN, booleans as text."""
+    if column.type().is_floating():
+        return column.nullif(float("nan"))
+    return column.cast("string") if column.type().is_boolean() else column
+
+
+def _is_exact(column: ir.FloatingValue) -> ir.BooleanValue:
+    return (column % 1 == 0) & (column.abs() <= 1 << 53)
 
 
 def key_value(column: ir.Value, is_integer: bool) -> ir.Value:

@@ -196,6 +196,28 @@ def test_integers_with_a_point(tmp_path):
     assert column(events, "user") == (pa.string(), ["5.0", "a"])
 
 
+def test_keys_of_parquet(tmp_path):
+    """Users and items are those of CSV: floats where pandas has gaps, booleans, in parts."""
+
+    def typed(name, **columns):
+        table = pa.table({"reviewer": [1, 2], "item_id": [7, 8], "at": [1, 2]} | columns)
+        pq.write_table(table, tmp_path / name)
+        return tmp_path / name
+
+    flags = "--user_column", "reviewer", "--item_column", "item_id", "--time_column", "at"
+    floats = typed("floats.parquet", item_id=[7.0, 8.0], cat=[None, 3.0], new=[True, False])
+    flags += "--interactions", floats
+    _, (events, items) = staged(tmp_path, *flags, "--item_features", "cat,new")
+    assert column(events, "item") == (pa.int64(), [7, 8])
+    assert column(items, "item_0") == (pa.int64(), [None, 3])
+    assert column(items, "item_1") == (pa.string(), ["true", "false"])
+    _, (events,) = staged(tmp_path, *flags, typed("whole.parquet"))
+    assert column(events, "item") == (pa.string(), ["7", "8"] * 2)
+    fractions = typed("fractions.parquet", item_id=[7.0, 7.5])
+    with pytest.raises(ValueError, match="row 2.*7.5.*convert it to text"):
+        staged(tmp_path, *flags[:-1], fractions)
+
+
 def test_repeated_file(tmp_path):
     log = log_file(tmp_path / "log.csv", (5, 1, 1))
     with pytest.raises(ValueError, match="--interactions"):
@@ -312,9 +334,9 @@ def test_times_of_two_kinds_in_two_files(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"user_id": [1.5]}, "user_id holds float64"),
+        ({"user_id": [1.5]}, "row 1 .*: user_id is 1.5"),
         ({"user_id": pa.array([2**63], pa.uint64())}, "row 1 .*: user_id is 9223372036854775808"),
-        ({"cat": [True]}, "cat holds boolean"),
+        ({"cat": [Decimal(1)]}, "cat holds decimal"),
         ({"time": [float("nan")]}, "row 1 .*: time is 'nan'"),
         ({"USER_ID": [2]}, "'user_id' and 'USER_ID'"),
     ],
