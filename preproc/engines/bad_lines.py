@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from preproc.sources.contents import cut_file
+from preproc.sources.duckdb_files import BYTE_ORDER_MARK
 
 SKIP = "skip"  # of --on_bad_line; with another value, a bad line is an error
 _MOST_SKIPPED = 0.01  # share of the lines
@@ -125,8 +126,11 @@ def line_of_record(path: str, record: int) -> int:
 
 
 def copy_with_line_feeds(path: str, target: str) -> None:
-    """Writes a copy of a text file, decompressed, whose lines end with a line feed."""
+    """Writes a copy of a text file, decompressed, whose lines end with a line feed, without a byte
+    order mark, after which DuckDB takes no line break in a name."""
     with _open_lines(path) as lines, open(target, "w", encoding="latin-1", newline="") as file:
+        mark = BYTE_ORDER_MARK.decode("latin-1")
+        file.write(lines.read(len(mark)).removeprefix(mark))
         shutil.copyfileobj(lines, file)
 
 

@@ -31,7 +31,7 @@ from preproc.engines.text_tables import (
     stored_columns,
 )
 from preproc.sources.column_chunk import CSV, PARQUET, SourceChunk
-from preproc.sources.duckdb_files import quoted, read_parquet
+from preproc.sources.duckdb_files import parquet_rows, quoted
 from preproc.sources.file_store import FileStore
 from preproc.sources.header import check_names
 from preproc.sources.part_files import csv_columns, partition_values
@@ -157,7 +157,8 @@ class DuckDBBackend(DuckDBSession, Engine):
         """Makes a view of the files: they are columnar and compressed as a table would be."""
         paths = [Path(file) for file in chunk.files]
         try:
-            source = read_parquet(paths, "file_row_number=true, binary_as_string=true")
+            schemas = [self.store.schema(file) for file in chunk.files]
+            source = parquet_rows(paths, schemas)
             types = self._rows(f"DESCRIBE SELECT * FROM {source}")
             rows = self._rows(
                 f"SELECT num_rows FROM parquet_file_metadata([{', '.join(map(quoted, paths))}])"
@@ -178,9 +179,8 @@ class DuckDBBackend(DuckDBSession, Engine):
             PART: "file_index::BIGINT",
             ROW: f"{first_rows}[file_index::BIGINT + 1] + file_row_number",
         }
-        for field in self.store.schema(chunk.files[0]):
-            if pa.types.is_null(field.type):
-                expressions[field.name] = "NULL::VARCHAR"
+        empty = ({f.name for f in schema if pa.types.is_null(f.type)} for schema in schemas)
+        expressions |= dict.fromkeys(set.intersection(*empty), "NULL::VARCHAR")
         values = _folder_values(chunk, "file_index")
         expressions |= {name: value for name, value in values.items() if name not in types}
         self._create_view(name, wanted, expressions, source)

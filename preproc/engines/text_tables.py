@@ -79,15 +79,16 @@ def create_table(
     try:
         bad = create(connection, table, chunk, names)
         suspects = {line.file for line in bad.first}
-        # Without an error, DuckDB reads no row after a line break in a name that is not that of
-        # the lines; spreadsheets write such names.
-        if chunk.type == CSV and chunk.header:
-            suspects |= {i for i, file in enumerate(files) if header_lines(file, chunk) > 1}
     except duckdb.InvalidInputException as raised:
         if _LINE_BREAKS not in str(raised):
             raise
         error, suspects = raised, set(range(len(files)))
-    copies = {i: scratch / f"{table}-{i}.txt" for i in suspects if has_mixed_line_ends(files[i])}
+    copied = {i for i in suspects if has_mixed_line_ends(files[i])}
+    # Without an error, DuckDB reads no row after a line break in a name that is not that of the
+    # lines; spreadsheets write such names.
+    if chunk.type == CSV and chunk.header:
+        copied |= {i for i, file in enumerate(files) if header_lines(file, chunk) > 1}
+    copies = {i: scratch / f"{table}-{i}.txt" for i in copied}
     if copies:
         for i, copy in copies.items():
             copy_with_line_feeds(files[i], str(copy))

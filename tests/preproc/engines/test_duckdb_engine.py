@@ -152,7 +152,7 @@ def test_missing_file(tmp_path, duckdb):
     with pytest.raises(ValueError, match="t.csv: the file does not exist"):
         duckdb.read([SourceChunk("csv", (f"{tmp_path}/t.csv",))])
     (tmp_path / "t.parquet").write_bytes(b"PAR1 no Parquet")
-    with pytest.raises(ValueError, match="t.parquet: expected Parquet files"):
+    with pytest.raises(ValueError, match="t.parquet: expected a Parquet file"):
         duckdb.read([SourceChunk("parquet", (f"{tmp_path}/t.parquet",))])
 
 

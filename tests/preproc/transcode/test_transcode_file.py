@@ -93,6 +93,26 @@ def test_dates_of_all_formats(tmp_path, capsys):
         assert printed.count("has dates: it is left out") == 2
 
 
+def test_parts_of_several_types(tmp_path, capsys):
+    """The types of the first file do not decide: pandas writes those of the values of each."""
+    columns = {"y": [0, 1], "x": [1, 2], "city": ["Bern", "Oslo"]}
+    others = {"x": [1.5, None], "city": [None, None]}
+    for order in (1, -1):
+        folder = tmp_path / str(order)
+        folder.mkdir()
+        for i, own in enumerate([columns, columns | others, columns, columns | others][::order]):
+            pq.write_table(pa.table(own), folder / f"{i}.parquet")
+        flags = "--label=y", "--transform=none", "--fill_missing=9", "--numerical=x"
+        out = tmp_path / f"out{order}"
+        assert run(folder, *flags, "--no_missing_indicator", output=out) == 0
+        expected = [[1, 2], [1.5, 9], [1, 2], [1.5, 9]][::order]
+        assert stored(out, "x") == [x for part in expected for x in part]
+        assert sorted(stored(out, "city")) == [0, 0, 0, 0, 1, 1, 2, 2]
+    pq.write_table(pa.table(columns | {"city": [["Bern"], []]}), folder / "4.parquet")
+    assert run(folder, "--label=y", output=tmp_path / "lists") == 2
+    assert "4.parquet: column 'city' holds list" in capsys.readouterr().err
+
+
 TABLE = pa.table(
     {"y": [1, 0, 1, 0], "city": ["Bern", "Oslo", "Bern", None], "x": [1.5, 2.0, None, 4.0]}
 )
