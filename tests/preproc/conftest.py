@@ -56,7 +56,7 @@ def read(duckdb, tmp_path):
 def count(duckdb):
     """Returns the counts of a column's values, and its facts."""
 
-    def count_column(table, column="x", missing=MISSING_VALUES, is_list=False):
+    def count_column(table, column="x", missing=MISSING_VALUES, is_list=None):
         counts = count_values(duckdb, table, column, missing, f"counts_{next(NUMBERS)}")
         return counts, column_facts(duckdb, counts, missing, is_list)
 
