@@ -129,7 +129,7 @@ class RawReader:
             pair = spec.pair
         table = self._engine.read([chunk], flags.on_bad_line) if table is None else table
         raw = RawTables(self._engine, {split: table}, self._missing)
-        if spec is None and not raw.num_rows[TRAIN]:
+        if not raw.num_rows[split]:
             raise ValueError(
                 f"{origin}: has the names of columns and no rows: add rows, or export the table "
                 "again"

@@ -190,6 +190,9 @@ def test_more_rows_without_a_feature_spec(data_set, tmp_path, capsys):
     pq.write_table(table.rename_columns(["userid", *names[1:]]), tmp_path / "new.parquet")
     assert run(tmp_path / "new.parquet", known, output=tmp_path / "b") == 2
     assert re.search("'user_id' is missing, .*did you mean 'userid'", capsys.readouterr().err)
+    pq.write_table(table.slice(0, 0), tmp_path / "new.parquet")
+    assert run(tmp_path / "new.parquet", known, output=tmp_path / "b") == 2
+    assert "no rows: add rows, or export the table again" in capsys.readouterr().err
 
 
 def decimals(*texts, scale=0):
