@@ -204,14 +204,23 @@ def _stage_parquet(
             f"{chunk.files[0]}: expected the columns {listing(missing)}, got {listing(known)}"
         )
     stored = [name for name in wanted if name in known]
-    # Spark takes a column that has only missing values for the type that stores them.
-    empty = {f.name for f in store.schema(chunk.files[0]) if pa.types.is_null(f.type)}
-    expressions = [
-        F.lit(None).cast("string") if name in empty else F.col(column(name)) for name in stored
-    ]
-    plain = frame.select(
-        *_places(), *(expression.alias(f"c{i}") for i, expression in enumerate(expressions))
-    )
+    # Spark reads all files of a frame with the types of one, and takes a column that has only
+    # missing values for the type that stores them.
+    alike: dict[tuple, list[str]] = {}
+    for file in chunk.files:
+        kinds = {field.name: field.type for field in store.schema(file)}
+        alike.setdefault(tuple(kinds.get(name) for name in stored), []).append(file)
+    parts = []
+    for kinds, files in alike.items():
+        columns = [
+            F.lit(None) if kind is not None and pa.types.is_null(kind) else F.col(column(name))
+            for name, kind in zip(stored, kinds, strict=True)
+        ]
+        named = (own.alias(f"c{i}") for i, own in enumerate(columns))
+        parts.append(reader.parquet(*map(spark_path, files)).select(*_places(), *named))
+    plain = functools.reduce(DataFrame.union, parts)
+    voids = [f.name for f in plain.schema.fields if f.dataType.typeName() == "void"]
+    plain = plain.withColumns({name: F.col(name).cast("string") for name in voids})
     splits = collect_splits(plain, StageRows(chunk.files, folder, token))
     types = [field.dataType for field in plain.schema.fields[2:]]
     return StructType([StructField(*field) for field in zip(stored, types, strict=True)]), splits
