@@ -203,7 +203,8 @@ def run(forked_python, root):
         words = ["-c", PROGRAM, folder, kind, value, counts, *command]
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
         done = run_forked(forked_python, [*map(str, words)], str(root), environment, 300)
-        num_changes = int(counts.read_text()) if counts.exists() else 0
+        # A kill while it is written leaves it empty.
+        num_changes = int(counts.read_text() or 0) if counts.exists() else 0
         return done, num_changes
 
     return run
