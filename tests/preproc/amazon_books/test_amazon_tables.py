@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import math
 import random
 import tempfile
 from decimal import Decimal
@@ -205,7 +206,7 @@ def test_keys_of_parquet(tmp_path):
         return tmp_path / name
 
     flags = "--user_column", "reviewer", "--item_column", "item_id", "--time_column", "at"
-    floats = typed("floats.parquet", item_id=[7.0, 8.0], cat=[None, 3.0], new=[True, False])
+    floats = typed("floats.parquet", item_id=[7.0, 8.0], cat=[math.nan, 3.0], new=[True, False])
     flags += "--interactions", floats
     _, (events, items) = staged(tmp_path, *flags, "--item_features", "cat,new")
     assert column(events, "item") == (pa.int64(), [7, 8])
