@@ -16,7 +16,7 @@ from runtime.checkpoint.__main__ import main
 from runtime.checkpoint.files import INDEX, checksum, read_index
 from runtime.checkpoint.reader import verify
 from runtime.files.outputs import MARKER
-from tests.runtime.checkpoint.array_weights import ArrayWeight, like, on_ranks, save_on_ranks
+from tests.runtime.checkpoint.array_weights import ArrayWeight, like, on_ranks, save, save_on_ranks
 
 RANKS = 3
 
@@ -306,6 +306,14 @@ def test_command(saved, tmp_path, capsys):
             file = weight.name.replace("both ü/%", "both%20%C3%BC%2F%25") + ".npy"
             got = np.load(out / file)
             np.testing.assert_array_equal(got, weight.values, err_msg=weight.name, strict=True)
+
+
+def test_inspected_flags(tmp_path, capsys):
+    """As on a command line: lists with commas, none without a value."""
+    flags = {"top_mlp_dims": [16, 1], "epochs": 2, "days": None}
+    path = save(tmp_path / "model", one_array(), {"flags": flags})
+    assert main(["inspect", str(path)]) == 0
+    assert "\nflags: --top_mlp_dims=16,1 --epochs=2\n" in capsys.readouterr().out
 
 
 def test_inspect_as_json(saved, capsys):
