@@ -309,7 +309,7 @@ def test_command(saved, tmp_path, capsys):
 
 
 def test_inspected_flags(tmp_path, capsys):
-    """As on a command line: lists with commas, none without a value."""
+    """Lists have commas, as on a command line; values that are absent are left out."""
     flags = {"top_mlp_dims": [16, 1], "epochs": 2, "days": None}
     path = save(tmp_path / "model", one_array(), {"flags": flags})
     assert main(["inspect", str(path)]) == 0
