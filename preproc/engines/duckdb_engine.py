@@ -26,12 +26,11 @@ from preproc.engines.engine import (
 )
 from preproc.engines.text_tables import (
     create_table,
-    identifier,
     json_keys,
     stored_columns,
 )
 from preproc.sources.column_chunk import CSV, PARQUET, SourceChunk
-from preproc.sources.duckdb_files import parquet_rows, quoted
+from preproc.sources.duckdb_files import identifier, parquet_rows, quoted
 from preproc.sources.file_store import FileStore
 from preproc.sources.header import check_names
 from preproc.sources.part_files import csv_columns, partition_values

@@ -23,7 +23,7 @@ from preproc.engines.bad_lines import (
     text_blocks,
 )
 from preproc.sources.column_chunk import CSV, SourceChunk
-from preproc.sources.duckdb_files import BLANKS, quoted, read_csv
+from preproc.sources.duckdb_files import BLANKS, identifier, quoted, read_csv
 from preproc.sources.header import header_lines
 
 _LINE_BREAKS = "Invalid Input Error: The CSV Parser state machine reached an invalid state"
@@ -43,11 +43,6 @@ def stored_columns(chunk: SourceChunk, names: Sequence[str]) -> list[str]:
     """
     wanted = chunk.columns or [name for name in names if name]
     return [name for name in wanted if name not in chunk.partitions]
-
-
-def identifier(name: str) -> str:
-    """Returns a name as SQL of DuckDB."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def create_table(

@@ -22,6 +22,11 @@ def quoted(text) -> str:
     return "'" + str(text).replace("'", "''") + "'"
 
 
+def identifier(name: str) -> str:
+    """Returns a name as SQL of DuckDB."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def _read(function: str, paths: Path | Sequence[Path], options: str = "") -> str:
     if isinstance(paths, Path):
         files = _quoted_pattern(paths)
@@ -60,7 +65,7 @@ def parquet_rows(paths: Sequence[Path], schemas: Sequence[pa.Schema]) -> str:
     parts = []
     for first, end in itertools.pairwise([*firsts, len(paths)]):
         empty = [name for name, kind in kinds[first].items() if pa.types.is_null(kind)]
-        names = ", ".join('"' + name.replace('"', '""') + '"' for name in empty)
+        names = ", ".join(map(identifier, empty))
         parts.append(
             f"SELECT * {f'EXCLUDE ({names})' if empty else ''}, "
             f"file_index::BIGINT + {first} AS file_index "

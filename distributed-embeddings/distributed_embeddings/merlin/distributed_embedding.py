@@ -115,17 +115,19 @@ class DistributedEmbedding(SlicedWeights):
                 stacklevel=2,
             )
         vars(self).update(thresholds)
-        self._config = {
-            "strategy": strategy,
-            "input_table_map": input_table_map and [int(t) for t in input_table_map],
-            **thresholds,
-            **options,
-        }
-        self._has_config = plan is None
+        self._config = None  # not that of a plan
+        if plan is None:
+            tables = input_table_map and [int(t) for t in input_table_map]
+            self._config = {
+                "strategy": strategy,
+                "input_table_map": tables,
+                **thresholds,
+                **options,
+            }
 
     def get_config(self):
         """Returns the arguments; not those of a layer that was made from a `plan`."""
-        if not self._has_config:
+        if self._config is None:
             raise NotImplementedError(
                 f"{self.name} was made from a plan, which has no config: create it with "
                 "DistributedEmbedding(embeddings, plan=plan) and load its weights"

@@ -22,8 +22,9 @@ import pyarrow.parquet as pq
 
 from preproc.engines.bad_lines import NO_BAD_LINES, BadLine, BadLines, text_blocks
 from preproc.engines.spark.tasks import RunToken, local_folder, numbers, record_batch, runs
-from preproc.engines.text_tables import create_table, identifier, stored_columns
+from preproc.engines.text_tables import create_table, stored_columns
 from preproc.sources.column_chunk import CSV, SourceChunk
+from preproc.sources.duckdb_files import identifier
 
 _PART_ROWS = 1 << 18
 _BATCH_ROWS = 1 << 16
