@@ -91,7 +91,7 @@ def choose_small(
     dense = OPTIMIZERS[values["optimizer"]]
     tables = OPTIMIZERS.get(values["embedding_optimizer"], dense)  # dense: auto
     has_one_rate = dense.default_rate == tables.default_rate
-    uses_adam = has_one_rate and "optimizer" not in values.pinned
+    uses_adam = has_one_rate and values["optimizer"] == "adam"
     if values["variant"] != "nvidia":
         values.set(wide=True, **({"numerical_embedding": "bins"} if has_bins else {}))
     stops = bool(values["early_stopping"]) and num_samples < _STOPPED_BELOW

@@ -184,6 +184,7 @@ def test_few_samples_with_early_stopping():
     for num_samples, flags, expected in (
         (100, [], (64, "adam", 0.002, 2)),
         (30_000, [], (256, "adam", 0.001, 1)),
+        (8_000, ["--optimizer=adam"], (256, "adam", 0.002, 2)),  # as without the flag
         (30_000, ["--optimizer=sgd"], (256, "auto", 0.25, 0)),
         (8_000, ["--optimizer=adagrad"], (256, "auto", 0.02, 0)),
         (8_000, ["--epochs=2", "--learning_rate=0.01"], (256, "adam", 0.01, 2)),
