@@ -113,11 +113,9 @@ def compare(
     if trained is not None:
         import_tensorflow()
         checkpoint = measure_checkpoint(trained, task)
-        print(
-            comparison_table.line(checkpoint, task),
-            comparison_table.verdict(task, rows, checkpoint),
-            sep="\n",
-        )
+        print(comparison_table.line(checkpoint, task))
+    if text := comparison_table.verdict(task, rows, checkpoint):
+        print(text)
     if output is None and trained is not None:
         output = checkpoints.training_run_dir(trained.path, trained.index)
     output = output or Path("runs") / f"baseline-{dataset_path.resolve().name}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -35,9 +36,16 @@ def _width(name: str) -> int:
     return max(len(name), 7) + 2
 
 
-def verdict(task: BaselineTask, rows: Sequence[BaselineRow], checkpoint: BaselineRow) -> str:
-    """Returns the difference between the checkpoint and the best simple model, in words."""
+def verdict(
+    task: BaselineTask, rows: Sequence[BaselineRow], checkpoint: BaselineRow | None
+) -> str | None:
+    """Returns the difference between the checkpoint and the best simple model, in words, or that it
+    is undefined; None without a checkpoint."""
     metric = task.metrics[0]
+    if any(math.isnan(row.metrics.get(metric, 0)) for row in rows):
+        return f"note: {metric} is undefined on the {task.split} split: the models are not compared"
+    if checkpoint is None:
+        return None
     best = max((row for row in rows if metric in row.metrics), key=lambda row: row.metrics[metric])
     gap = checkpoint.metrics[metric] - best.metrics[metric]
     text = f"{metric} of the checkpoint less that of {best.model}, the best simple model"
@@ -73,7 +81,7 @@ def draw(
     figure = make_figure(5.5 * len(metrics), 1.4 + 0.36 * len(shown))
     panels: Any = figure.subplots(1, len(metrics), squeeze=False)[0]
     for axes, metric in zip(panels, metrics, strict=True):
-        points = [row for row in shown if metric in row.metrics]
+        points = [row for row in shown if math.isfinite(row.metrics.get(metric, math.nan))]
         values = [row.metrics[metric] for row in points]
         colours = [_CHECKPOINT if row is checkpoint else _SIMPLE for row in points]
         names = [row.model for row in points]

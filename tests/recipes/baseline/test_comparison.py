@@ -107,6 +107,16 @@ def test_labels_of_one_class(tmp_path, capsys):
     assert "expected labels of both classes in 'train', got 0 in all" in capsys.readouterr().err
 
 
+def test_test_rows_of_one_class(tmp_path, capsys):
+    folder = tmp_path / "rows"
+    write_dataset(folder, synthetic_spec([5], num_numerical=1), {"train": 200, "test": 40})
+    np.ones(40, bool).tofile(folder / "test/label.bin")
+    assert run(folder, tmp_path / "out") == 0
+    note = "auc is undefined on the test split: the models are not compared"
+    assert note in capsys.readouterr().out
+    assert (tmp_path / "out/baseline.png").stat().st_size > 10_000
+
+
 def test_refused_paths(data_set, tmp_path, capsys):
     assert run(tmp_path / "absent", tmp_path / "out") == 2
     assert "--dataset_path" in capsys.readouterr().err
