@@ -58,7 +58,7 @@ def sigterm_handler():
 
 @pytest.fixture(scope="session", autouse=True)
 def no_pictures_of_runs_in_this_process():
-    """In other processes they are drawn: test_entry_scripts.py looks for them, and
+    """In new processes they are drawn: test_entry_scripts.py looks for them, and
     tests/runtime/logs/test_plots.py at them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plots, "draw", no_pictures.touch)

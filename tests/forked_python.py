@@ -2,7 +2,8 @@
 
 Importing TensorFlow and Horovod takes 4 s of a core, which tests of whole commands would spend
 dozens of times. A program sees what `python` gives it: arguments, environment, folder, standard
-streams, exit status, signals, `__main__`. Different: libraries of `PRELOADED` are in `sys.modules`.
+streams, exit status, signals, `__main__`. Different: libraries of `PRELOADED` are in `sys.modules`,
+and pictures of runs are empty files.
 
     python -m tests.forked_python SOCKET    (the server, see `running`)
 
@@ -124,11 +125,13 @@ def install_shim(folder: Path, path: Path) -> None:
 
 def serve(path: str) -> None:
     """Forks a process per connection, without end."""
+    from runtime.logs import plots
     from runtime.tensorflow_start import prepare_tensorflow
-    from tests import disk
+    from tests import disk, no_pictures
 
     prepare_tensorflow()
     os.fsync = disk.checked
+    plots.draw = no_pictures.touch
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a test may have ignored it for this process
     for name in PRELOADED:
         with contextlib.suppress(ImportError):

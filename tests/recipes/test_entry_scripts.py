@@ -70,13 +70,14 @@ def runner(recipe, data_flag, *common):
 
 
 def test_train_eval_and_inference(tiny, tmp_path, run_script):
-    """The script in a process of its own, with a profile; what it saved in this one."""
+    """The script in a new process, with a profile and pictures; what it saved in this one."""
     data, model = f"--dataset_path={tiny}", tmp_path / "model"
     train = run_script(
         *("dlrm.py", data, *TINY, f"--save_checkpoint_path={model}"),
         *(f"--run_dir={tmp_path / 'train'}", f"--tensorboard_dir={tmp_path / 'tb'}"),
         *("--inter_op_parallelism=1", "--intra_op_parallelism=1", "--prefetch_batches=0"),
         *("--profiler_start_step=1", "--profiler_steps=2"),
+        env={},
     )
     assert train.returncode == 0, train.stderr
     assert list((tmp_path / "train/profile").rglob("*.xplane.pb"))
