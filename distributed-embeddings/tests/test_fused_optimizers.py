@@ -161,6 +161,12 @@ def same(actual, expected, tolerance=2e-5):
         np.testing.assert_allclose(mine, theirs, rtol=tolerance, atol=tolerance)
 
 
+# Others: a formula of these without momentum, decay or schedule; more of them in tests below.
+@pytest.mark.quick(
+    *("nesterov", "adagrad", "adamw", "rmsprop_momentum", "schedule", "averages"),
+    *("legacy_nesterov", "legacy_adam", "legacy_rmsprop_momentum", "legacy_schedule"),
+    "legacy_decay",
+)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_tape(name):
     expected, actual = Plain(), Fused()

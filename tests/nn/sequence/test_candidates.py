@@ -46,7 +46,7 @@ def make_model(**shape):
     return model
 
 
-@pytest.mark.quick("2-sim-4-2", "2-sim-4-2-nvidia", "2-dien", "0-din", "2-no_history")
+@pytest.mark.quick("2-sim-4-2", "2-sim-4-2-nvidia", "0-din", "2-no_history")  # SIM has a DIEN
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "-".join(map(str, shape.values())))
 @pytest.mark.parametrize("num_user", [0, 2])
 def test_candidates(shape, num_user):
