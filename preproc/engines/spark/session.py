@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from preproc.engines.spark.tasks import RunToken
 
-_PACKAGES = ("preproc", "dataloading", "deployment", "runtime")  # what the tasks import of ours
+_PACKAGES = ("config", "dataloading", "preproc", "runtime")  # what the tasks import of ours
 _ROOT = Path(__file__).resolve().parents[3]
 # Memory outside the heap of a local master: this process, the JVM's own code and buffers, and per
 # thread the JVM's buffers for a Python worker. Measured.
@@ -134,11 +134,8 @@ def start(
         OSError: no space left for our zipped sources, among others.
     """
     wanted = settings(options, scratch, name, more)
-    packages = scratch / "preparation.zip"  # our sources, for workers that have no copy of them
-    with zipfile.ZipFile(packages, "w") as archive:
-        for package in _PACKAGES:
-            for source in sorted((_ROOT / package).rglob("*.py")):
-                archive.write(source, source.relative_to(_ROOT))
+    packages = scratch / "preparation.zip"
+    pack_sources(packages)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if is_local(wanted.get("spark.master", "")):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -160,6 +157,14 @@ def start(
             f"{cause}; it needs Java 8, 11 or 17 (java on the PATH or JAVA_HOME) and a --master "
             "that can be reached"
         ) from error
+
+
+def pack_sources(path: Path) -> None:
+    """Writes a zip archive of our sources, for workers that have no copy of them."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for package in _PACKAGES:
+            for source in sorted((_ROOT / package).rglob("*.py")):
+                archive.write(source, source.relative_to(_ROOT))
 
 
 def stop(started: SparkSession | SparkContext | None) -> None:

@@ -1,6 +1,10 @@
 """Divided files; tasks of Spark are in test_staged_rows.py, other files in test_tables.py."""
 
 import gzip
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -66,3 +70,18 @@ def test_bad_lines(tmp_path, spark, capsys):
     path.write_bytes(b"a,b\n" + b"\n".join(lines))
     with pytest.raises(ValueError, match=r"t.csv, line 50002: expected 2 fields .*got 3"):
         spark.read([find_table(path)])
+
+
+def test_sources_of_the_workers(tmp_path):
+    """The archive that a cluster gets has all that the modules of tasks import."""
+    from preproc.engines.spark.session import pack_sources
+
+    root = Path(__file__).parents[3]
+    files = [f.relative_to(root).with_suffix("") for f in root.glob("preproc/**/spark/*.py")]
+    modules = [".".join(f.parts) for f in files if f.name != "__init__"]
+    assert len(modules) > 5
+    pack_sources(tmp_path / "sources.zip")
+    code = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "sources.zip")}
+    command = [sys.executable, "-c", code, *modules]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
