@@ -45,7 +45,9 @@ def unsplit_lists(
             such as `Zug, ZG` have a comma, too, but the values of lists repeat.
     """
     texts = counts[value]
-    values = counts.select(value=texts.re_replace(_BRACKETS, "").split(separator).unnest())
+    # `split` is Spark's SPLIT, for which "|" is a regular expression.
+    parts = texts.re_replace(_BRACKETS, "").re_split(f"[{separator}]")
+    values = counts.select(value=parts.unnest())
     num_values = fetch_row(engine, values.agg(number=values.value.strip().nunique()))["number"]
     num_texts = fetch_row(engine, counts.agg(number=texts.count()))["number"]
     if num_values * (1 if is_sure else 2) > num_texts:

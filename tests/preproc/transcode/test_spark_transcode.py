@@ -22,15 +22,17 @@ MILLION = pytest.param(1_000_000, marks=pytest.mark.long)
 
 def orders(path, rows=3000, scale=1):
     draw = random.Random(0)
-    lines = ['"city","tags",price,age,user_id,code,"day",bought']
+    lines = ['"city","tags",sizes,price,age,user_id,code,"day",bought']
     for i in range(rows):
         city = draw.choice(["Bern", '"Zug, ZG"', "", " Oslo ", "NA", '"a ""b"""', "Ärö"])
         tags = ";".join(draw.sample("abcde", draw.randint(1, 4)))
+        sizes = "|".join(draw.sample(["small", "medium", "large"], draw.randint(1, 3)))
         amounts = [f"{scale * draw.lognormvariate(3, 2):.4f}" for _ in range(2)]
         price = draw.choice([*amounts, "", "NULL", "1e2"])
         age, user, code = draw.randint(18, 90), f"{draw.randint(1, 300)}.0", f"0{i % 7}"
         day = f"2026-11-{1 + i % 28:02d} 10:00:00"
-        lines.append(f"{city},{tags},{price},{age},{user},{code},{day},{int(draw.random() < 0.4)}")
+        numbers = f"{price},{age},{user},{code}"
+        lines.append(f"{city},{tags},{sizes},{numbers},{day},{int(draw.random() < 0.4)}")
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -59,6 +61,9 @@ def test_equal_data_sets(one_spark, rows, tmp_path, capsys, monkeypatch):
     flags = ("--label=bought", "--split_by_time=day", "--transform=age=quantile")
     flags += ("--missing_indicator", "--hash_buckets=code=5", "--frequency_threshold=3")
     assert "numbers, most different" in equal_report(path, tmp_path, capsys, *flags)
+    checks = [(tmp_path / name / "checks.json").read_text() for name in ("duckdb", "spark")]
+    assert checks[0] == checks[1]
+    assert "of 3 different values" in checks[0], "those of sizes, in all combinations"
     encoders = [Encoder.load(tmp_path / name / "encoder") for name in ("duckdb", "spark")]
     assert encoders[0].digest == encoders[1].digest
     assert encoders[0].profile == encoders[1].profile
