@@ -95,7 +95,11 @@ def test_compilation_of_cuda_kernels(root, tmp_path, op):
     for name in ("op_build", op):
         built = shutil.ignore_patterns("build", "dist", "_*_ops.*")
         shutil.copytree(root / name, tmp_path / name, ignore=built)
-    done = make(tmp_path / op, "CUDA=1", "CUDA_ARCHITECTURES=90", "build/cuda.o", timeout=900)
+    described = subprocess.run([NVCC, "--help"], capture_output=True, text=True, check=True).stdout
+    # A third of the time; older versions do not have it.
+    quick = {"NVCC_APPEND_FLAGS": "-Ofc=max"} if "--Ofast-compile" in described else {}
+    flags = ("CUDA=1", "CUDA_ARCHITECTURES=90", "build/cuda.o")
+    done = make(tmp_path / op, *flags, timeout=900, **quick)
     assert done.returncode == 0 and "for 90" in done.stdout, done.stderr
     assert b"sm_90" in (tmp_path / op / "build/cuda.o").read_bytes()
 
