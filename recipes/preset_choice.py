@@ -22,7 +22,8 @@ def with_preset(
         count = functools.partial(_count_training_samples, config, spec)
         facts = config.family.preset_facts(config, spec) if spec else {}
         config = presets.apply(config, count, _pinned_flags(config, saved), **facts)
-    config.family.check_weight_decay(config)
+    if config.run.mode == "train":
+        config.family.check_weight_decay(config)
     return config
 
 

@@ -67,7 +67,7 @@ def open_log(
             with output_file(run_dir / FLAGS) as stream:
                 stream.write(flag_file.text(config).encode())
         except OSError as error:
-            log.message(f"note: {run_dir / FLAGS} cannot be written: {error.strerror}")
+            log.message(f"note: the flags of this run are in no file: {error}")
     for name, split in metrics.items():
         log.metadata(name, format=".5f", split=split)
     for name in names.measurements():

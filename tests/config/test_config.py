@@ -10,9 +10,11 @@ from config.family import Definition
 from config.flag import FIXED, OWN, rules_of
 from config.help import WIDTH, usage
 from config.sections.model import parse_embedding_dims
+from recipes.preset_choice import with_preset
 from recipes.ranking.family import RANKING
 from recipes.registry import BY_NAME, DCNV2, DLRM, NCF, SIM
 from recipes.sequential.family import SEQUENTIAL
+from runtime.checkpoint import Index
 
 PATH = "--dataset_path=data"
 
@@ -130,6 +132,12 @@ def test_other_flags_in_messages(read_recipe, flags, name):
 def test_weight_decay_and_rate(config):
     with pytest.raises(ValueError, match="--weight_decay"):
         config.family.check_weight_decay(config)
+
+
+def test_weight_decay_of_an_evaluation():
+    """It has no effect: the flags of a training whose preset set the rate are accepted."""
+    flags = ("--mode=eval", "--restore_checkpoint_path=c", "--weight_decay=1")
+    with_preset(read(*flags), None, Index({}, {}, {}, {}))
 
 
 def test_dataset_path_of_synthetic_data():

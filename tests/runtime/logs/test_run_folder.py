@@ -1,6 +1,8 @@
 """Folders that several runs use, and passwords in flags."""
 
 import os
+import re
+import resource
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -22,6 +24,18 @@ URI, PASSWORD = "postgresql://user:hunter2@127.0.0.1:9/runs", "hunter2"
 def run(tmp_path):
     """Runs DLRM in the folder `run`; returns the exit code."""
     return lambda *flags: dlrm.main(["x", *FLAGS, f"--run_dir={tmp_path / 'run'}", *flags])
+
+
+def test_flags_that_are_too_large(run, capsys):
+    """The note has the reason, which Python's buffers give without a path."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        assert run() == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    message = "note: the flags of this run are in no file: "
+    assert re.search(rf"{message}.*run/flags.*: File too large", capsys.readouterr().out)
 
 
 def test_evaluation_of_a_training(tmp_path, monkeypatch):
