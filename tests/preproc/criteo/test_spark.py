@@ -97,10 +97,12 @@ def test_files_of_duckdb(one_spark, tmp_path, monkeypatch):
     common = {"input": tmp_path / "raw", "column_thresholds": ((0, 0),), "frequency_threshold": 2}
     common |= {"holdout_fraction": 0.375, "vocabulary_days": "train", "bin_numericals": True}
     common |= {"output_ordering": "day_random", "seed": 3, "threads": 2}
+    folder = tmp_path / "an [odd] {a,b}* folder"
+    folder.mkdir()
     for engine in ("duckdb", "spark"):
-        output = {"output": tmp_path / engine, "memory_limit_bytes": 3 << 30}
+        output = {"output": folder / engine, "memory_limit_bytes": 3 << 30}
         prepare(CriteoOptions(engine=engine, **common, **output))
-    assert contents(tmp_path / "spark") == contents(tmp_path / "duckdb")
+    assert contents(folder / "spark") == contents(folder / "duckdb")
 
 
 @pytest.mark.long

@@ -118,7 +118,8 @@ class SparkEngine(Session):
         )
         with tempfile.TemporaryDirectory(dir=self._shared) as name:
             folder = Path(name, "kept")
-            kept.write.partitionBy("column").parquet(literal(folder))
+            # Only paths to read are patterns, which `literal` escapes.
+            kept.write.partitionBy("column").parquet(f"file://{folder.absolute()}")
             return [
                 _join_files(sorted(folder.glob(f"column={i}/part-*")), column.vocabulary)
                 for i, column in enumerate(columns)
