@@ -38,6 +38,10 @@ class Selection:
         """Sets flags; pinned ones keep their values."""
         self.chosen |= {k: v for k, v in values.items() if k not in self.pinned}
 
+    def is_other(self, name: str, value: Any) -> bool:
+        """Returns whether a flag is pinned with another value."""
+        return name in self.pinned and self[name] != value
+
     def __getitem__(self, name: str) -> Any:
         return self.chosen.get(name, self.config.value(name))
 

@@ -73,8 +73,9 @@ def choose_small(
         batch_size=power_of_two(min(10.7 * math.sqrt(num_rows), num_rows / 64), num_rows),
         **(_FEW if few else _MANY),
     )
-    if "learning_rate" not in values.pinned:
-        values.set(**(_FEW_RATES if few else _MANY_RATES))
+    rates = _FEW_RATES if few else _MANY_RATES
+    if not values.is_other("learning_rate", rates["learning_rate"]):
+        values.set(**rates)
         if few and num_samples < _SPARSE_BELOW * num_ids:
             values.set(weight_decay=_SPARSE_DECAY)
     choose_schedule(num_rows, values, values["grads_accumulated"])

@@ -98,9 +98,10 @@ def choose_small(
     # Ids of rare values need more decay of the weights where there are few samples.
     share = 0.5 if stops and num_samples >= FEW_SAMPLES else 1.0
     values.set(learning_rate=share * dense.default_rate)
-    if not has_one_rate and "learning_rate" not in values.pinned:
+    has_other_rate = values.is_other("learning_rate", share * dense.default_rate)
+    if not has_one_rate and not has_other_rate:
         values.set(embedding_learning_rate=share * tables.default_rate)
-    has_default_rate = num_samples < FEW_SAMPLES and "learning_rate" not in values.pinned
+    has_default_rate = num_samples < FEW_SAMPLES and not has_other_rate
     if uses_adam and (stops or has_default_rate):
         has_rare_ids = num_samples < _ROWS_PER_ID * largest_table
         _choose_decay(values, num_samples, share, stops, has_rare_ids)

@@ -48,7 +48,8 @@ def choose_small(
     has_history = values["model_type"] != "no_history"
     if values["early_stopping"] and num_samples < _STOPPED_BELOW and not has_history:
         settings["epochs"] = _FEW["epochs"]
-    if "learning_rate" in values.pinned or values["variant"] == "nvidia":
+    has_other_rate = values.is_other("learning_rate", settings["learning_rate"])
+    if has_other_rate or values["variant"] == "nvidia":
         # A step decays weights by this times the learning rate; with NVIDIA's formulas by this.
         del settings["weight_decay"]
     values.set(

@@ -346,6 +346,17 @@ def test_learning_rate_with_pinned_optimizer():
     assert applied("ncf", 8_000, "-l=5").optimizer.embedding_learning_rate is None
 
 
+@pytest.mark.parametrize(
+    ("recipe", "flags"),
+    [("sim", ()), ("ncf", ()), ("dcnv2", ()), ("dlrm", ("--embedding_optimizer=adagrad",))],
+)
+def test_passed_rate_of_the_preset(recipe, flags):
+    """The other flags are those without it."""
+    chosen = applied(recipe, 8_000, *flags)
+    rate = f"--learning_rate={chosen.optimizer.learning_rate}"
+    assert applied(recipe, 8_000, *flags, rate).flat() == chosen.flat()
+
+
 def test_optimizer_flags():
     """`--beta1` needs Adam, which DLRM has by the small preset and not by the other."""
     assert applied("dlrm", 8_000, "--beta1=0.5").optimizer.beta1 == 0.5
