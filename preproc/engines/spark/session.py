@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from preproc.engines.spark.tasks import RunToken
 
-_PACKAGES = ("config", "dataloading", "preproc", "runtime")  # what the tasks import of ours
+_PACKAGES = ("config", "dataloading", "deployment", "preproc", "runtime")  # imported by tasks
 _ROOT = Path(__file__).resolve().parents[3]
 # Memory outside the heap of a local master: this process, the JVM's own code and buffers, and per
 # thread the JVM's buffers for a Python worker. Measured.

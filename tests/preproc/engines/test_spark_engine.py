@@ -80,6 +80,7 @@ def test_sources_of_the_workers(tmp_path):
     files = [f.relative_to(root).with_suffix("") for f in root.glob("preproc/**/spark/*.py")]
     modules = [".".join(f.parts) for f in files if f.name != "__init__"]
     assert len(modules) > 5
+    modules.append("deployment.predict.spark_scores")
     pack_sources(tmp_path / "sources.zip")
     code = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "sources.zip")}
