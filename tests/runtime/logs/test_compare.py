@@ -139,7 +139,7 @@ def test_curves(runs, tmp_path, monkeypatch):
 
 def test_command(runs, tmp_path, run_script, capsys):
     path = tmp_path / "new/comparison.png"
-    done = run_script("-m", "runtime.logs", "compare", *runs, "--plot", path)
+    done = run_script("-m", "runtime.logs", "compare", *runs, "--plot", path, env={})
     assert done.returncode == 0, done.stderr
     assert "learning_rate" in done.stdout and path.read_bytes().startswith(b"\x89PNG")
     for name in ("x.xyz", "x", "x.svg"):
