@@ -143,8 +143,8 @@ def forked_python(tmp_path_factory):
 def run_script(request, tmp_path_factory):
     """Runs `python ARGS...` in the repository, as a user would; returns the completed process.
 
-    Scripts and modules run in processes forked from one that has imported TensorFlow, but for those
-    with `env`, which may be meant for the start of the process.
+    Scripts and modules run in processes forked from one that has imported TensorFlow; pictures of
+    runs are then empty files. With `env`, also an empty one, a new process starts.
     """
 
     def run(*args, cwd=ROOT, env=None, timeout=300) -> subprocess.CompletedProcess:
