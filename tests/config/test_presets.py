@@ -343,6 +343,7 @@ def test_learning_rate_with_pinned_optimizer():
         assert (optimizer.optimizer, optimizer.learning_rate) == (name, rate)
     # The weight decay that a step applies is a share of the learning rate.
     assert applied("dlrm", 8_000, "--learning_rate=0.9").optimizer.weight_decay == 0
+    assert applied("dlrm", 8_000, "--learning_rate=0.01").optimizer.weight_decay == 0
     assert applied("ncf", 8_000, "-l=5").optimizer.embedding_learning_rate is None
 
 
